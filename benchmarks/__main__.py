@@ -58,9 +58,7 @@ def main() -> int:
     # Kept after a failure, so that the logs can be read.
     logs = Path(tempfile.mkdtemp(prefix="benchmarks-"))
     memory = logs_in_memory()
-    print(
-        f"the brokers' logs are {'in memory' if memory else 'on disk: there is no room for them in memory'}"
-    )
+    print(f"the brokers' logs are {'in memory' if memory else 'on disk: there is no room for them in memory'}")
     with started(wanted, arguments, memory, logs) as (bench, versions):
         for size in arguments.sizes:
             bench.load(size, records[size], words=any(each.words for each in wanted))
@@ -76,9 +74,7 @@ def main() -> int:
                     f"{run.seconds:.1f} s, CPU {run.cpu_seconds_per_million:.2f} s per million",
                     flush=True,
                 )
-            warmth[str(size)] = {
-                name: {"runs": len(each.costs), "steady": each.steady} for name, each in warm.items()
-            }
+            warmth[str(size)] = {name: {"runs": len(each.costs), "steady": each.steady} for name, each in warm.items()}
             bench.unload()
     summaries = report.summarise(runs)
     found = report.all_ratios(summaries)
@@ -106,9 +102,7 @@ def main() -> int:
     return 0
 
 
-def order(
-    wanted: Sequence[Variant], warm: dict[str, WarmUp], rounds: int, seed: int
-) -> Iterator[tuple[int, Variant]]:
+def order(wanted: Sequence[Variant], warm: dict[str, WarmUp], rounds: int, seed: int) -> Iterator[tuple[int, Variant]]:
     """(round, way) one after the other. Round 0 does not count, and is played again with the ways that are not warm."""
     chance = random.Random(seed)
     while cold := [each for each in wanted if not warm[each.name].over]:
@@ -189,9 +183,7 @@ def parse() -> argparse.Namespace:
         type=int,
         help="records of the data, which a run writes several times (2,000,000 of 100 bytes, 400,000 of 1 KB)",
     )
-    parser.add_argument(
-        "--sizes", type=lambda text: [int(each) for each in text.split(",")], default=list(RECORDS)
-    )
+    parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=list(RECORDS))
     parser.add_argument("--partitions", type=int, default=4, help="of the DataFrame and of the topics (4)")
     parser.add_argument("--seed", type=int, default=1, help="of the order within a round (1)")
     parser.add_argument("--only", help=f"some variants: {','.join(each.name for each in VARIANTS)}")

@@ -103,9 +103,7 @@ class Application:
         self._collect_garbage()
         return {}
 
-    def write(
-        self, name: str, way: str, topic: str, options: Mapping[str, str], passes: int = 1
-    ) -> Mapping[str, Any]:
+    def write(self, name: str, way: str, topic: str, options: Mapping[str, str], passes: int = 1) -> Mapping[str, Any]:
         """Write the frame in one way, `passes` times in one job; returns the seconds taken, CPU seconds, records."""
         frame, records = self._repeated(name, passes)
         ways: dict[str, Callable[[DataFrame, str, Mapping[str, str]], Callable[[], int]]] = {
@@ -132,8 +130,9 @@ class Application:
         return reduce(DataFrame.union, [frame] * passes).coalesce(self._partitions), records * passes
 
     def read(self, name: str, form: str, topic: str, passes: int = 1) -> Mapping[str, Any]:
-        """Read a topic that contains the frame `passes` times and drop the rows; returns the seconds taken, CPU seconds,
-        records."""
+        """Read a topic that contains the frame `passes` times and drop the rows; returns the seconds taken, CPU
+        seconds, records.
+        """
         records = self._frames[name][1] * passes
         options = {"kafka.bootstrap.servers": self._bootstrap, "subscribe": topic, "startingOffsets": "earliest",
                    # Ours reads committed records by itself; the peer has to do the same work.
@@ -226,9 +225,7 @@ class Application:
     def _tune(self, value_bytes: int) -> None:
         """The settings that a user would choose for rows of this size, as the JVM sink's linger and batch are
         tuned."""
-        self._spark.conf.set(
-            "spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_BYTES // value_bytes)
-        )
+        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_BYTES // value_bytes))
 
     def _collect_garbage(self) -> None:
         jvm: Any = self._spark._jvm
@@ -237,7 +234,9 @@ class Application:
 
 
 def _measured(act: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """What a call returns, its seconds, and the CPU seconds of this process and its descendants, Python's among them apart."""
+    """What a call returns, its seconds, and the CPU seconds of this process and its descendants, Python's among them
+    apart.
+    """
     before, began = usage(os.getpid()), time.perf_counter()
     found = act()
     seconds, after = time.perf_counter() - began, usage(os.getpid())
@@ -289,7 +288,9 @@ def session(
 def start_numbers(
     spark: SparkSession, form: str, options: Mapping[str, str], checkpoint: str, *, rows: int, tasks: int, trigger_ms: int
 ) -> StreamingQuery:  # fmt: skip
-    """Start a query whose rows are 0, 1, 2, ...: so many a batch, which depend on the batch alone. `form`: "foreachBatch" or "format"."""
+    """Start a query whose rows are 0, 1, 2, ...: so many a batch, which depend on the batch alone. `form`:
+    "foreachBatch" or "format".
+    """
     numbers = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=rows, numPartitions=tasks)

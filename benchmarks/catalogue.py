@@ -17,8 +17,8 @@ T = TypeVar("T")
 # So many that a run takes half a second or more, warm, on two cores. A run writes them several times.
 RECORDS = {100: 2_000_000, 1024: 400_000}
 
-# The best of nine settings tried for each size (linger 5-100 ms, batches 64 KB-1 MB, buffers 32-128 MB, with and without
-# lz4), which differed by 10 % among each other.
+# The best of nine settings tried for each size (linger 5-100 ms, batches 64 KB-1 MB, buffers 32-128 MB, with and
+# without lz4), which differed by 10 % among each other.
 _ROOMY = {"kafka.buffer.memory": "134217728", "kafka.max.request.size": "4194304"}
 TUNED_JVM = {
     100: {"kafka.linger.ms": "100", "kafka.batch.size": "524288", **_ROOMY},
@@ -33,8 +33,10 @@ def nearest(by_size: Mapping[int, T], value_bytes: int) -> T:
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A way of writing, or with `reads` of reading, in one of the applications, with these options by size of value, and with `tls`
-    by the listener that asks for it. `words`: the values are words, which a codec makes smaller; else random bytes."""
+    """A way of writing, or with `reads` of reading, in one of the applications, with these options by size of value,
+    and with `tls`
+    by the listener that asks for it. `words`: the values are words, which a codec makes smaller; else random bytes.
+    """
 
     name: str
     label: str
@@ -65,12 +67,8 @@ def _compressed() -> Iterator[Variant]:
         codec_only = {"kafka.compression.type": codec}
         tuned = {size: options | codec_only for size, options in TUNED_JVM.items()}
         ours = {100: codec_only}
-        yield Variant(
-            f"jvm-tuned-{codec}", f"{codec}: Spark's JVM Kafka sink, tuned", PEER, "jvm", tuned, words=True
-        )
-        yield Variant(
-            f"exactly-once-{codec}", f"{codec}: ours, exactly once", PEER, "exactly-once", ours, words=True
-        )
+        yield Variant(f"jvm-tuned-{codec}", f"{codec}: Spark's JVM Kafka sink, tuned", PEER, "jvm", tuned, words=True)
+        yield Variant(f"exactly-once-{codec}", f"{codec}: ours, exactly once", PEER, "exactly-once", ours, words=True)
         yield Variant(
             f"exactly-once-newest-{codec}",
             f"{codec}: newest pyspark: ours, exactly once",
@@ -95,21 +93,13 @@ VARIANTS = (
     Variant("ready-made", "Spark to Python, ready-made batches instead", PEER, "ready-made"),
     Variant("at-least-once-newest", "newest pyspark: ours without transactions", NEWEST, "at-least-once"),
     Variant("exactly-once-newest", "newest pyspark: ours, exactly once", NEWEST, "exactly-once"),
-    Variant(
-        "exactly-once-newest-batch", "newest pyspark: ours, scope=batch", NEWEST, "exactly-once", SCOPE_BATCH
-    ),
+    Variant("exactly-once-newest-batch", "newest pyspark: ours, scope=batch", NEWEST, "exactly-once", SCOPE_BATCH),
     Variant("count-newest", "newest pyspark: to Python, nothing written", NEWEST, "count"),
-    Variant(
-        "ready-made-newest", "newest pyspark: to Python, ready-made batches instead", NEWEST, "ready-made"
-    ),
-    Variant(
-        "exactly-once-newest-tls", "TLS: newest pyspark: ours, exactly once", NEWEST, "exactly-once", tls=True
-    ),
+    Variant("ready-made-newest", "newest pyspark: to Python, ready-made batches instead", NEWEST, "ready-made"),
+    Variant("exactly-once-newest-tls", "TLS: newest pyspark: ours, exactly once", NEWEST, "exactly-once", tls=True),
     *_compressed(),
     Variant("limit-embedded", "embedded broker: ready-made batches", LIMIT_EMBEDDED, "replay"),
-    Variant(
-        "exactly-once-embedded", "embedded broker: newest pyspark, ours", NEWEST_EMBEDDED, "exactly-once"
-    ),
+    Variant("exactly-once-embedded", "embedded broker: newest pyspark, ours", NEWEST_EMBEDDED, "exactly-once"),
     Variant(
         "exactly-once-embedded-batch",
         "embedded broker: newest pyspark, ours, scope=batch",

@@ -130,8 +130,9 @@ def serve(actions: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
 
 
 def serve_application(make: Callable[[str, str], Any], actions: Sequence[str]) -> None:
-    """The child's side where the command line names the broker and the JVM's jars: `make` gets both, and these methods of what it
-    makes answer until the parent exits."""
+    """The child's side where the command line names the broker and the JVM's jars: `make` gets both, and these methods
+    of what it makes answer until the parent exits.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap_servers")
     parser.add_argument("--jars", default="", help="for the JVM, separated by commas")
@@ -141,7 +142,9 @@ def serve_application(make: Callable[[str, str], Any], actions: Sequence[str]) -
 
 
 def processes_under(root: int) -> dict[int, list[str]]:
-    """Process id -> the fields of its /proc/<pid>/stat after the name, and last the name, for `root` and its descendants."""
+    """Process id -> the fields of its /proc/<pid>/stat after the name, and last the name, for `root` and its
+    descendants.
+    """
     found: dict[int, list[str]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -182,7 +185,9 @@ class Used:
 
 
 def usage(root: int) -> dict[int, Used]:
-    """Process id -> what it has used, for `root` and its descendants. Of a Spark application, all that is not Java is Python."""
+    """Process id -> what it has used, for `root` and its descendants. Of a Spark application, all that is not Java is
+    Python.
+    """
     found = {}
     for pid, fields in processes_under(root).items():
         own, waited = (sum(map(int, fields[part])) * _TICK_S for part in (_OWN, _WAITED))
@@ -191,15 +196,15 @@ def usage(root: int) -> dict[int, Used]:
 
 
 def between(before: Mapping[int, Used], after: Mapping[int, Used]) -> dict[str, float]:
-    """Seconds of CPU by kind between two moments. A process that has ended takes nothing with it that it had used before."""
+    """Seconds of CPU by kind between two moments. A process that has ended takes nothing with it that it had used
+    before.
+    """
     found = {JAVA: 0.0, PYTHON: 0.0}
     nothing = Used(PYTHON, 0, 0.0, 0.0)
     for pid, now in after.items():
         then = before.get(pid, nothing)
         ended = sum(
-            each.own + each.waited
-            for child, each in before.items()
-            if each.parent == pid and child not in after
+            each.own + each.waited for child, each in before.items() if each.parent == pid and child not in after
         )
         found[now.kind] += now.own - then.own + max(0.0, now.waited - then.waited - ended)
     return found
@@ -220,8 +225,10 @@ def python_peaks(root: int) -> Iterator[tuple[int, str, float]]:
 
 @dataclass(frozen=True)
 class Holds:
-    """What one process holds: MB of resident memory, MB with only its share of pages that others have too, threads, open files.
-    `runs`: the last word of its command."""
+    """What one process holds: MB of resident memory, MB with only its share of pages that others have too, threads,
+    open files.
+    `runs`: the last word of its command.
+    """
 
     runs: str
     resident_mb: float

@@ -34,19 +34,13 @@ _ADMIN_TIMEOUT_S = 30
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.commit_latency", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument(
-        "--tasks", type=lambda text: [int(each) for each in text.split(",")], default=[4, 16, 64]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.commit_latency", description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", type=lambda text: [int(each) for each in text.split(",")], default=[4, 16, 64])
     parser.add_argument("--batches", type=int, default=20, help="that count, after 30 that do not")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)
     parser.add_argument("--json", type=Path, help="also write the medians there")
     arguments = parser.parse_args()
-    print(
-        f"Kafka {arguments.kafka}, medians of {arguments.batches} micro-batches of {_ROWS_PER_BATCH} rows, ms"
-    )
+    print(f"Kafka {arguments.kafka}, medians of {arguments.batches} micro-batches of {_ROWS_PER_BATCH} rows, ms")
     print(
         f"{'tasks':>6} {'commit':>8} {'slowest':>8} {'visible':>8} {'tasks run':>10} {'Spark':>8} {'trigger':>8}",
         flush=True,
@@ -56,9 +50,7 @@ def main() -> int:
         spark = session()
         try:
             for tasks in arguments.tasks:
-                line = measure(
-                    spark, broker.bootstrap_servers, tasks, arguments.batches, Path(directory, str(tasks))
-                )
+                line = measure(spark, broker.bootstrap_servers, tasks, arguments.batches, Path(directory, str(tasks)))
                 lines.append(line)
                 print(
                     f"{tasks:>6} {line['commit_ms']:>8.1f} {line['slowest_ms']:>8.1f} {line['visible_ms']:>8.1f} "
@@ -72,9 +64,7 @@ def main() -> int:
     return 0
 
 
-def measure(
-    spark: SparkSession, bootstrap_servers: str, tasks: int, batches: int, directory: Path
-) -> dict[str, float]:
+def measure(spark: SparkSession, bootstrap_servers: str, tasks: int, batches: int, directory: Path) -> dict[str, float]:
     """Run one query with this number of tasks until there are enough batches; returns the medians in
     milliseconds."""
     topic = f"latency-{tasks}"

@@ -4,7 +4,8 @@
 
 Owns: which points are drawn over what, with which aims; the pictures' files.
 Does not know: how the points were measured.
-Invariants: a picture names the digest of its points, so a test sees where a benchmark wrote new ones and nobody drew them.
+Invariants: a picture names the digest of its points, so a test sees where a benchmark wrote new ones and nobody drew
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Points = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram. `lines`: field of the points -> its label. `aims`: label -> (at none, for each one), where there is an aim."""
+    """One diagram. `lines`: field of the points -> its label. `aims`: label -> (at none, for each one), where there is
+    an aim.
+    """
 
     unit: str
     lines: Mapping[str, str]
@@ -36,8 +39,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """One file. `points`: a file in benchmarks/ and the key of its points. `over`: the field on the horizontal axis. `only`: field and value
-    of the points that are drawn."""
+    """One file. `points`: a file in benchmarks/ and the key of its points. `over`: the field on the horizontal axis.
+    `only`: field and value of the points that are drawn.
+    """
 
     name: str
     points: tuple[str, str]
@@ -122,7 +126,9 @@ def main() -> int:
 
 
 def draw(picture: Picture) -> None:
-    """One picture. Times have logarithmic axes, where a line of slope one is a cost of each further one; memory begins at none."""
+    """One picture. Times have logarithmic axes, where a line of slope one is a cost of each further one; memory begins
+    at none.
+    """
     import matplotlib  # `make pages` installs it beside the environment
 
     # Text stays text, and the same points give the same file.
@@ -132,9 +138,7 @@ def draw(picture: Picture) -> None:
     points = picture.read()
     over = [each[picture.over] for each in points]
     figure = Figure(figsize=(5.2 * len(picture.panels), 4.6), layout="constrained")
-    for axes, panel in zip(
-        figure.subplots(1, len(picture.panels), squeeze=False)[0], picture.panels, strict=True
-    ):
+    for axes, panel in zip(figure.subplots(1, len(picture.panels), squeeze=False)[0], picture.panels, strict=True):
         for name, label in panel.lines.items():
             axes.plot(over, [each[name] for each in points], marker="o", label=label)
         for label, (at_none, each_one) in panel.aims.items():

@@ -7,7 +7,8 @@ Does not know: how a query is built (`streams`).
 Invariants:
 - A record's value is the moment at which it was handed to the producer. The reader's clock is the same machine's.
 - Every run has a topic, a checkpoint and a query of its own. Records of its first seconds and batches do not count.
-- The first rounds of all variants do not count: a process runs for minutes until its batches are no longer getting faster.
+- The first rounds of all variants do not count: a process runs for minutes until its batches are no longer getting
+  faster.
 - The variants of a round run in a new order each time, all beside the same feeder and on the same broker.
 """
 
@@ -115,9 +116,7 @@ class Feeder:
 class Bench:
     """The broker, the applications, and the reader of one run after another."""
 
-    def __init__(
-        self, bootstrap_servers: str, children: dict[str, Child], warm_s: float, counted_s: float
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, children: dict[str, Child], warm_s: float, counted_s: float) -> None:
         from confluent_kafka.admin import AdminClient
 
         self._servers = bootstrap_servers
@@ -191,7 +190,9 @@ class Bench:
 
 
 def summary(runs: list[Run]) -> list[dict[str, Any]]:
-    """Of each variant the medians over its rounds, the lowest and highest p50 beside them, and the ratios to the JVM's."""
+    """Of each variant the medians over its rounds, the lowest and highest p50 beside them, and the ratios to the
+    JVM's.
+    """
     found = []
     by_name = {each.name: [run for run in runs if run.variant == each.name] for each in VARIANTS}
     peer = by_name["jvm"]
@@ -307,9 +308,7 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--warm-rounds", type=int, default=2, help="rounds before these, which do not count (2)"
-    )
+    parser.add_argument("--warm-rounds", type=int, default=2, help="rounds before these, which do not count (2)")
     parser.add_argument("--rate", type=int, default=1_000, help="records a second (1,000)")
     parser.add_argument("--warm", type=float, default=20.0, help="seconds of each run that do not count (20)")
     parser.add_argument("--seconds", type=float, default=15.0, help="seconds of each run that count (15)")

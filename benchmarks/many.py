@@ -32,9 +32,7 @@ def table(points: Sequence[Any], over: str) -> str:
     names = [each.name for each in fields(points[0])]
     rows = [names, ["---"] * len(names)]
     rows += [[_cell(getattr(point, name)) for name in names] for point in points]
-    slopes = {
-        name: slope(points, over, name) for name in names if isinstance(getattr(points[0], name), int | float)
-    }
+    slopes = {name: slope(points, over, name) for name in names if isinstance(getattr(points[0], name), int | float)}
     rows.append(
         [
             "each further one",
@@ -95,12 +93,8 @@ def parse() -> argparse.Namespace:
         return [int(each) for each in text.split(",") if each]
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--pipelines", type=numbers, default=[1, 10, 100, 1_000], help="beside the measured one"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="batches of all pipelines that one batch follows (3)"
-    )
+    parser.add_argument("--pipelines", type=numbers, default=[1, 10, 100, 1_000], help="beside the measured one")
+    parser.add_argument("--rounds", type=int, default=3, help="batches of all pipelines that one batch follows (3)")
     parser.add_argument("--queries", type=numbers, default=[1, 10, 50, 100], help="by foreachBatch")
     parser.add_argument(
         "--format-queries",
@@ -109,9 +103,7 @@ def parse() -> argparse.Namespace:
         help="by format; each takes 250 MB of the driver's machine",
     )
     parser.add_argument("--batches", type=int, default=8, help="of each query that count (8)")
-    parser.add_argument(
-        "--trigger-ms", type=int, default=2_000, help="between two batches of a query (2,000)"
-    )
+    parser.add_argument("--trigger-ms", type=int, default=2_000, help="between two batches of a query (2,000)")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)
     parser.add_argument("--json", type=Path, help="also write the points there")
     return parser.parse_args()

@@ -1,11 +1,12 @@
-"""What a pipeline costs among many on one cluster and one ledger: the pipelines of `python -m benchmarks.many`, without Spark.
+"""What a pipeline costs among many on one cluster and one ledger: the pipelines of `python -m benchmarks.many`, without
+Spark.
 
 Owns: the other pipelines, and the one that is measured among them.
 Does not know: how slots are written (`slots`), how the curve is shown.
 Invariants:
 - Every point measures a pipeline of its own, in processes that hold no other pipeline. Its first batches do not count.
-- The other pipelines decide batches as every pipeline does, with slots that were written. They share topics of 200 slots each, so
-  that nothing but the ledger and the coordinators has all of them.
+- The other pipelines decide batches as every pipeline does, with slots that were written. They share topics of 200
+  slots each, so that nothing but the ledger and the coordinators has all of them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ _RESTARTS = 3
 
 @dataclass(frozen=True)
 class Pipelines:
-    """One number of other pipelines. Milliseconds, medians; `begin_ms` and `commit_ms` while the others rest, `after_all` where each
-    of them has decided a batch since this one's last; MB of resident memory."""
+    """One number of other pipelines. Milliseconds, medians; `begin_ms` and `commit_ms` while the others rest,
+    `after_all` where each of them has decided a batch since this one's last; MB of resident memory.
+    """
 
     pipelines: int
     first_ms: float
@@ -91,7 +93,9 @@ def finish(given: dict[str, str], handover: ho.Handover, seals: Sequence[Seal], 
 
 
 def operate(given: dict[str, str]) -> dict[str, float]:
-    """In a process of its own: medians of what an operator's commands ask, each as often, after once that does not count."""
+    """In a process of its own: medians of what an operator's commands ask, each as often, after once that does not
+    count.
+    """
     options = SinkOptions.parse(given)
     cluster = Cluster.shared(options.client)
     taken: dict[str, list[float]] = {"newest_ms": [], "doctor_ms": [], "verify_ms": []}
@@ -212,9 +216,7 @@ class PipelineBench:
         slots.create_topic(self._servers, name, PARTITIONS)
         return slots.options_of(self._servers, name, name)
 
-    def _batch(
-        self, driver: ProcessPoolExecutor, given: dict[str, str], batch: int
-    ) -> tuple[float, CommitReport]:
+    def _batch(self, driver: ProcessPoolExecutor, given: dict[str, str], batch: int) -> tuple[float, CommitReport]:
         """One batch, written by the workers: how long its beginning took, and what its end did."""
         plan, handover, taken_ms = driver.submit(begin, given, batch).result()
         chunks = [range(at, SLOTS, len(self._workers)) for at in range(len(self._workers))]
@@ -240,7 +242,9 @@ def _process() -> Iterator[ProcessPoolExecutor]:
 
 
 def measure(broker: LocalKafka, counts: Sequence[int], rounds: int) -> Iterator[Pipelines]:
-    """A point for each number of other pipelines. `rounds`: how often each of them decides a batch before one that counts."""
+    """A point for each number of other pipelines. `rounds`: how often each of them decides a batch before one that
+    counts.
+    """
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(_process()) for _ in range(slots.WORKERS)]
         bench = PipelineBench(broker, workers, rounds)

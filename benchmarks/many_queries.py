@@ -2,7 +2,8 @@
 
     python -m benchmarks.many_queries <bootstrap servers>       its child: the Spark driver
 
-Owns: the driver's queries, each with a pipeline and a checkpoint of its own; what their processes hold; the proof of their rows.
+Owns: the driver's queries, each with a pipeline and a checkpoint of its own; what their processes hold; the proof of
+their rows.
 Does not know: other pipelines of the cluster, how the curve is shown.
 Invariants:
 - Every number of queries has a Spark driver of its own. Its first batches do not count.
@@ -39,7 +40,9 @@ ROWS = 20
 _LOOK_EVERY_S = 3.0
 _WARM = 3
 _WARM_ALL = 40
-"""Batches of all queries together before any counts, beside three of each: the JVM compiles its code in the first ones."""
+"""Batches of all queries together before any counts, beside three of each: the JVM compiles its code in the first
+ones.
+"""
 _WITHIN_S = 900.0
 _READ_WITHIN_S = 30.0
 _TASKS_WORKER = "pyspark.worker"
@@ -48,8 +51,9 @@ _TASKS_WORKER = "pyspark.worker"
 
 @dataclass(frozen=True)
 class Queries:
-    """One number of queries in one driver. Milliseconds; memory in MB: resident of driver and JVM, of the workers what each has for
-    itself and its share of what they have in common; `jvm_heap_mb` is what a full collection leaves."""
+    """One number of queries in one driver. Milliseconds; memory in MB: resident of driver and JVM, of the workers what
+    each has for itself and its share of what they have in common; `jvm_heap_mb` is what a full collection leaves.
+    """
 
     queries: int
     form: str
@@ -84,9 +88,7 @@ class Driver:
 
     def __init__(self, bootstrap_servers: str, jars: str) -> None:
         self._servers = bootstrap_servers
-        self._spark = session(
-            jars=jars, memory="3g", settings={"spark.sql.streaming.minBatchesToRetain": "10"}
-        )
+        self._spark = session(jars=jars, memory="3g", settings={"spark.sql.streaming.minBatchesToRetain": "10"})
         self._queries: list[StreamingQuery] = []
 
     def start(self, form: str, topics: Sequence[str], directory: str, trigger_ms: int) -> Mapping[str, Any]:
@@ -143,8 +145,9 @@ class Driver:
         }
 
     def stop(self, since: Sequence[int]) -> Mapping[str, Any]:
-        """Stop all queries. Of each, the batches from that one on: the milliseconds of their triggers and of their commits, where
-        this process has made them; and how many it finished in all."""
+        """Stop all queries. Of each, the batches from that one on: the milliseconds of their triggers and of their
+        commits, where this process has made them; and how many it finished in all.
+        """
         triggers, commits, finished = [], [], []
         for query, first in zip(self._queries, since, strict=True):
             progress = query.recentProgress
@@ -225,11 +228,7 @@ def _until(driver: Child, wanted: Sequence[int]) -> tuple[list[int], float]:
 def broker_connections(servers: str) -> int:
     """The connections that the broker has with clients."""
     port = int(servers.rpartition(":")[2])
-    lines = [
-        line.split()
-        for name in ("tcp", "tcp6")
-        for line in Path("/proc/net", name).read_text().splitlines()[1:]
-    ]
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     return sum(1 for line in lines if int(line[1].rpartition(":")[2], 16) == port and line[3] == "01")
 
 
@@ -241,7 +240,9 @@ def _committed(servers: str, topic: str) -> list[int]:
 
 
 def proved(rows: Sequence[int], finished: int) -> int:
-    """How many rows there are, all of whole batches, every row once, and no finished batch missing; AssertionError else."""
+    """How many rows there are, all of whole batches, every row once, and no finished batch missing; AssertionError
+    else.
+    """
     counted = Counter(rows)
     twice = sorted(row for row, times in counted.items() if times > 1)
     assert not twice, f"{len(twice)} rows are there more than once, the first is {twice[0]}"

@@ -63,9 +63,7 @@ def main() -> int:
     return 0 if small and flat else 1
 
 
-def _measure(
-    arguments: argparse.Namespace, bootstrap_servers: str, records: int, logs: Path
-) -> dict[str, Any]:
+def _measure(arguments: argparse.Namespace, bootstrap_servers: str, records: int, logs: Path) -> dict[str, Any]:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     topic = f"memory-{records}"

@@ -28,9 +28,7 @@ def logs_in_memory() -> Path | None:
     without one."""
     if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _ROOM_BYTES:
         return None
-    free = next(
-        line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvail")
-    )
+    free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvail"))
     return _MEMORY if int(free.split()[1]) * 1024 >= _ROOM_BYTES else None
 
 

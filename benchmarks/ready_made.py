@@ -1,7 +1,8 @@
 """Batches that were packed beforehand and go out through our client, with new sequences and checksums.
 
 Owns: the packed records, in memory.
-Does not know: who waits for them: a process without Spark (`replayer`), or a Spark task that drops its rows (`variants`).
+Does not know: who waits for them: a process without Spark (`replayer`), or a Spark task that drops its rows
+(`variants`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,7 @@ _LARGEST_BATCH = 1_048_588
 
 def options_of(bootstrap_servers: str) -> SinkOptions:
     """The connector's defaults."""
-    return SinkOptions.parse(
-        {"kafka.bootstrap.servers": bootstrap_servers, "topic": "any", "pipeline": "limit"}
-    )
+    return SinkOptions.parse({"kafka.bootstrap.servers": bootstrap_servers, "topic": "any", "pipeline": "limit"})
 
 
 def packed(value_bytes: int, records: int, partitions: int, seed: int, batch_bytes: int) -> Iterator[Section]:
@@ -52,7 +51,9 @@ def packed(value_bytes: int, records: int, partitions: int, seed: int, batch_byt
 
 
 class Sending:
-    """One idempotent producer that sends sections to a topic. A section that is sent again has to be acknowledged before."""
+    """One idempotent producer that sends sections to a topic. A section that is sent again has to be acknowledged
+    before.
+    """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._producer = Producer(cluster, None)
@@ -87,7 +88,9 @@ def _sections_of_worker(value_bytes: int, partitions: int, seed: int, batch_byte
 def send_in_place_of(
     rows: Iterator[int], bootstrap_servers: str, topic: str, value_bytes: int, partitions: int, seed: int
 ) -> int:
-    """For so many rows as `rows` has, one number for each Arrow batch, ready-made batches instead; returns how many rows came."""
+    """For so many rows as `rows` has, one number for each Arrow batch, ready-made batches instead; returns how many
+    rows came.
+    """
     options = options_of(bootstrap_servers)
     sending = Sending(Cluster.shared(options.client), topic)
     sections = _sections_of_worker(value_bytes, partitions, seed, options.batch_bytes)

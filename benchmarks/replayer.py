@@ -28,9 +28,7 @@ class Replayer:
         self._batch_bytes = options.batch_bytes
         self._sets: dict[str, list[Section]] = {}
 
-    def load(
-        self, name: str, value_bytes: int, records: int, partitions: int, seed: int
-    ) -> Mapping[str, Any]:
+    def load(self, name: str, value_bytes: int, records: int, partitions: int, seed: int) -> Mapping[str, Any]:
         """Pack `records` random values for the partitions, as a task of ours would."""
         self._sets[name] = list(packed(value_bytes, records, partitions, seed, self._batch_bytes))
         return {"batches": len(self._sets[name])}

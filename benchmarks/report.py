@@ -85,8 +85,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two variants' medians, and its target (None: shown for information). `at_most`: the target is an upper bound, as
-    of costs."""
+    """The ratio of two variants' medians, and its target (None: shown for information). `at_most`: the target is an
+    upper bound, as of costs.
+    """
 
     name: str
     value_bytes: int
@@ -119,9 +120,7 @@ def summarise(runs: Iterable[Run]) -> list[Summary]:
                 slowest_records_per_s=round(min(speeds)),
                 fastest_records_per_s=round(max(speeds)),
                 megabytes_per_s=round(median * value_bytes / 1e6, 1),
-                cpu_seconds_per_million=round(
-                    statistics.median(run.cpu_seconds_per_million for run in group), 3
-                ),
+                cpu_seconds_per_million=round(statistics.median(run.cpu_seconds_per_million for run in group), 3),
                 broker_cpu_seconds_per_million=round(
                     statistics.median(run.broker_cpu_seconds_per_million for run in group), 3
                 ),
@@ -155,7 +154,9 @@ def _by_size(summaries: Sequence[Summary]) -> Iterator[tuple[int, dict[str, Summ
 
 
 def sink_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
-    """Ours, on either pyspark, over the better of Spark's own sinks, in records per second and in CPU; scope=batch over scope=task."""
+    """Ours, on either pyspark, over the better of Spark's own sinks, in records per second and in CPU; scope=batch over
+    scope=task.
+    """
     found: list[Ratio] = []
     for size, by_name in _by_size(summaries):
         sinks = [by_name[name] for name in JVM_SINKS if name in by_name]
@@ -197,7 +198,9 @@ def sink_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
 
 
 def composite_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
-    """The Spark side's CPU over the composite limit: Spark's hand-over to Python, nothing written, and ready-made batches."""
+    """The Spark side's CPU over the composite limit: Spark's hand-over to Python, nothing written, and ready-made
+    batches.
+    """
     found: list[Ratio] = []
     for size, by_name in _by_size(summaries):
         for version in ("", NEWEST):
@@ -209,8 +212,9 @@ def composite_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
 
 
 def at_once_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
-    """The Spark side's CPU over that of tasks which drop their rows and send ready-made batches: the two parts of the composite limit
-    at the same time, on the same cores and caches. Shown for information."""
+    """The Spark side's CPU over that of tasks which drop their rows and send ready-made batches: the two parts of the
+    composite limit at the same time, on the same cores and caches. Shown for information.
+    """
     found: list[Ratio] = []
     for size, by_name in _by_size(summaries):
         for version in ("", NEWEST):
@@ -262,16 +266,16 @@ def source_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
                 continue
             cost = mine.cpu_seconds_per_million / peer.cpu_seconds_per_million
             found += [
-                Ratio(
-                    f"{name} / the JVM source", size, mine.records_per_s / peer.records_per_s, SOURCE_TARGET
-                ),
+                Ratio(f"{name} / the JVM source", size, mine.records_per_s / peer.records_per_s, SOURCE_TARGET),
                 Ratio(f"CPU: {name} / the JVM source", size, cost, None),
             ]
     return found
 
 
 def tls_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
-    """Each way with TLS over itself without, in records per second, and over Spark's own sink with TLS; ours have the target."""
+    """Each way with TLS over itself without, in records per second, and over Spark's own sink with TLS; ours have the
+    target.
+    """
     found: list[Ratio] = []
     for size, by_name in _by_size(summaries):
         peer = by_name.get("jvm-tuned" + TLS_SUFFIX)
@@ -345,9 +349,7 @@ def write_results(
         "arguments": arguments,
         "variants": variants,
         "warm_up": warm_up,
-        "ratios": [
-            {**asdict(ratio), "value": round(ratio.value, 3), "verdict": ratio.verdict} for ratio in found
-        ],
+        "ratios": [{**asdict(ratio), "value": round(ratio.value, 3), "verdict": ratio.verdict} for ratio in found],
         "medians": [asdict(each) for each in summaries],
         "commit_latency": list(commit_latency),
         "runs": [asdict(run) for run in runs],

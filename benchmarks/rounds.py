@@ -118,8 +118,9 @@ class Bench:
             return answer | {"broker_cpu_seconds": round(cpu_seconds(process_id) - broker_cpu, 2)}
 
     def _fill(self, value_bytes: int, passes: int) -> str:
-        """The topic that the sources read. Spark's JVM sink writes it where it runs, with its tuned batches: large ones, as in a
-        busy topic."""
+        """The topic that the sources read. Spark's JVM sink writes it where it runs, with its tuned batches: large
+        ones, as in a busy topic.
+        """
         if self._filled is not None and self._filled[1] == passes:
             return self._filled[0]
         if self._filled is not None:
@@ -184,9 +185,7 @@ class Bench:
         return name
 
     def _delete(self, name: str, embedded: bool) -> None:
-        self._admins[embedded].delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(
-            _ADMIN_TIMEOUT_S
-        )
+        self._admins[embedded].delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
 
 
 def _name(value_bytes: int, *, words: bool) -> str:

@@ -3,13 +3,15 @@
     .venv/bin/python -m benchmarks.scale [--slots 4,100,1000,10000] [--partitions 1] [--foreign 0] [--write]
     .venv/bin/python -m benchmarks.scale --slots 1 --partitions 10,100,1000,10000 --write
 
-Owns: batches of N slots that are written by worker processes and committed by this one; the slope over N, or over the partitions.
+Owns: batches of N slots that are written by worker processes and committed by this one; the slope over N, or over the
+partitions.
 Does not know: Spark, whose tasks these slots are, and which adds its own cost for each.
 Invariants:
 - Every N has a pipeline of its own. Its first batch makes the ids and does not count.
 - A slot writes one record to each of its partitions, so nothing but the number of slots and places matters.
 - What the driver measures has no worker's time in it: the slots are sealed before the commit begins.
-- The driver's process does nothing but begin and commit: another one verifies, which reads every record and loads what that needs.
+- The driver's process does nothing but begin and commit: another one verifies, which reads every record and loads what
+  that needs.
 """
 
 from __future__ import annotations
@@ -58,15 +60,17 @@ RESULTS = {
 
 _IDS_AT_ONCE = 500
 _MOST_ABORTED = 5_000
-"""Partitions of a topic. An abort opens one more file for each partition on the broker, and with 10,000 it ends at the 20,000 files that
-a process may have here."""
+"""Partitions of a topic. An abort opens one more file for each partition on the broker, and with 10,000 it ends at the
+20,000 files that a process may have here.
+"""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One N. `places`: partitions that a slot has written to, summed over the slots. Milliseconds; bytes of the decision as JSON; MB of
-    memory that the driver's process holds behind it. `restart_ms`: a new run begins; `found_open_ms`: it finds all slots of a batch open,
-    whose driver died before the decision."""
+    """One N. `places`: partitions that a slot has written to, summed over the slots. Milliseconds; bytes of the
+    decision as JSON; MB of memory that the driver's process holds behind it. `restart_ms`: a new run begins;
+    `found_open_ms`: it finds all slots of a batch open, whose driver died before the decision.
+    """
 
     slots: int
     places: int
@@ -92,7 +96,9 @@ def _make_ids(servers: str, names: Sequence[str]) -> None:
 
 
 def _verified(given: dict[str, str], batch: int) -> tuple[float, int]:
-    """In a worker process: milliseconds until each place of the batch was read and found as it was decided; the decision's bytes."""
+    """In a worker process: milliseconds until each place of the batch was read and found as it was decided; the
+    decision's bytes.
+    """
     options = SinkOptions.parse(given)
     cluster = Cluster.shared(options.client)
     newest = Ledger(cluster, options.ledger_topic, options.pipeline).newest(settle=True)
@@ -173,9 +179,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
     parser.add_argument("--slots", type=_numbers, default=[4, 100, 1_000, 10_000])
-    parser.add_argument(
-        "--partitions", type=_numbers, default=[1], help="of the output; each slot writes to all (1)"
-    )
+    parser.add_argument("--partitions", type=_numbers, default=[1], help="of the output; each slot writes to all (1)")
     parser.add_argument("--batches", type=int, default=5, help="that count, after one that does not (5)")
     parser.add_argument("--foreign", type=int, default=0, help="transactional ids of other applications (0)")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)

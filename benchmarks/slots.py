@@ -1,6 +1,8 @@
-"""Batches of slots without Spark: real slot writers in worker processes, and what such a measurement asks of the machine.
+"""Batches of slots without Spark: real slot writers in worker processes, and what such a measurement asks of the
+machine.
 
-Owns: a pipeline's options, its output topic, the writing of slots, a new run's beginning; resident memory; the slope of a curve.
+Owns: a pipeline's options, its output topic, the writing of slots, a new run's beginning; resident memory; the slope of
+a curve.
 Does not know: what is measured, how many pipelines or slots there are.
 """
 
@@ -91,7 +93,9 @@ def resident_mb(pid: int | str) -> float:
 
 
 def slope(points: Sequence[Any], over: str, name: str) -> float | None:
-    """What each further one of `over` adds to `name`, from the first point to the last; None without two different ones."""
+    """What each further one of `over` adds to `name`, from the first point to the last; None without two different
+    ones.
+    """
     first, last = points[0], points[-1]
     apart = getattr(last, over) - getattr(first, over)
     if not apart or None in (getattr(first, name), getattr(last, name)):

@@ -45,8 +45,9 @@ class Streams:
         self._checkpoint = ""
 
     def start(self, form: str, source: str, topic: str, options: Mapping[str, str]) -> Mapping[str, Any]:
-        """Start a query from one topic to another. `form`: "kafka" for Spark's own source and sink, "kafka_eos" for ours by
-        format, "foreachBatch" for ours by that. `options`: of our sink."""
+        """Start a query from one topic to another. `form`: "kafka" for Spark's own source and sink, "kafka_eos" for
+        ours by format, "foreachBatch" for ours by that. `options`: of our sink.
+        """
         ours = form != "kafka"
         self._checkpoint = tempfile.mkdtemp(prefix="benchmarks-checkpoint-")
         servers = {"kafka.bootstrap.servers": self._servers}
@@ -75,18 +76,17 @@ class Streams:
         return {"batches": len(self._query.recentProgress)}
 
     def stop(self, since: int) -> Mapping[str, Any]:
-        """Stop the query. Returns, of its batches from that one on, how many there were and the median milliseconds of each phase."""
+        """Stop the query. Returns, of its batches from that one on, how many there were and the median milliseconds of
+        each phase.
+        """
         assert self._query is not None
-        batches = [
-            dict(each["durationMs"]) for each in self._query.recentProgress[since:] if each["numInputRows"]
-        ]
+        batches = [dict(each["durationMs"]) for each in self._query.recentProgress[since:] if each["numInputRows"]]
         self._query.stop()
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         return {
             "batches": len(batches),
             "phases_ms": {
-                phase: statistics.median([each[phase] for each in batches if phase in each] or [0])
-                for phase in PHASES
+                phase: statistics.median([each[phase] for each in batches if phase in each] or [0]) for phase in PHASES
             },
         }
 

@@ -16,7 +16,9 @@ from embedded_kafka.real import LocalKafka
 
 
 class KafkaWithTls(LocalKafka):
-    """One broker; `options` of Spark's own Kafka sink and of ours reach its listener for TLS. `folder`: for the certificate."""
+    """One broker; `options` of Spark's own Kafka sink and of ours reach its listener for TLS. `folder`: for the
+    certificate.
+    """
 
     def __init__(self, version: str, *, data_dir: Path, config: Mapping[str, str], folder: Path) -> None:
         super().__init__(version, data_dir=data_dir, config=config)

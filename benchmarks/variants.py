@@ -71,7 +71,9 @@ def count_only() -> Task:
 
 
 def ready_made(bootstrap_servers: str, topic: str, partitions: int) -> Task:
-    """Takes the rows as Arrow, drops them, and sends as many that were packed before: what any writer in Python has to take."""
+    """Takes the rows as Arrow, drops them, and sends as many that were packed before: what any writer in Python has to
+    take.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Imported, not taken along: what a worker has made stays with the module.
@@ -86,9 +88,7 @@ def ready_made(bootstrap_servers: str, topic: str, partitions: int) -> Task:
             return
         value_bytes = len(first.column(0)[0].as_py())
         rows = (batch.num_rows for batch in itertools.chain([first], following))
-        yield _counted(
-            send_in_place_of(rows, bootstrap_servers, topic, value_bytes, partitions, context.partitionId())
-        )
+        yield _counted(send_in_place_of(rows, bootstrap_servers, topic, value_bytes, partitions, context.partitionId()))
 
     return run
 

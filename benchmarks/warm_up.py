@@ -19,8 +19,9 @@ LARGEST_TOPIC_BYTES = 5 * 1024**3
 """Bytes of values in one run: at 1 KB and a million records/s that is 5 s."""
 
 FALLING = 0.95
-"""A run that costs less than this share of the cheapest one before it shows that compilers are still at work. Half of the difference
-to 1 is the noise of one run here; double would end the warm-up while it still pays."""
+"""A run that costs less than this share of the cheapest one before it shows that compilers are still at work. Half of
+the difference to 1 is the noise of one run here; double would end the warm-up while it still pays.
+"""
 
 LEAST = 3
 MOST = 8
@@ -30,7 +31,9 @@ _MARGIN = 1.2
 
 @dataclass
 class WarmUp:
-    """The runs of one way that do not count. `records`, `value_bytes`: of its data, which a run writes `passes` times."""
+    """The runs of one way that do not count. `records`, `value_bytes`: of its data, which a run writes `passes`
+    times.
+    """
 
     records: int
     value_bytes: int

@@ -81,9 +81,7 @@ admin = AdminClient({"bootstrap.servers": servers})
 for made in admin.create_topics([NewTopic(name, num_partitions=2) for name in (given, clean)]).values():
     made.result(60)
 
-producer = Producer(
-    {"bootstrap.servers": servers, "enable.idempotence": True, "queue.buffering.max.messages": ORDERS}
-)
+producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "queue.buffering.max.messages": ORDERS})
 for number in range(ORDERS):
     producer.produce(given, json.dumps({"id": number, "customer": f"c{number % 97}"}), f"c{number % 97}")
 assert producer.flush(60) == 0
@@ -175,9 +173,7 @@ def waiting():
 
 def read_all(topic, level):
     """Key and value of every record that a reader of this isolation level sees up to the end that the topic has now."""
-    consumer = Consumer(
-        {**reader, "group.id": "proof", "isolation.level": level, "enable.partition.eof": True}
-    )
+    consumer = Consumer({**reader, "group.id": "proof", "isolation.level": level, "enable.partition.eof": True})
     unread = set(consumer.list_topics(topic, 60).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in unread])
     while unread:
@@ -199,9 +195,7 @@ while (hidden := waiting()) == 0 and done() < ORDERS:
     assert query.isActive, query.exception()
     time.sleep(0.005)
 query.stop()
-print(
-    f"stopped with {hidden:,} offsets written and not visible; {done():,} of {ORDERS:,} orders are committed"
-)
+print(f"stopped with {hidden:,} offsets written and not visible; {done():,} of {ORDERS:,} orders are committed")
 
 # COMMAND ----------
 

@@ -231,9 +231,7 @@ def _load(bootstrap_servers: str, table: pa.Table) -> None:
     )
     failed: list[str] = []
     for key, value in zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True):
-        producer.produce(
-            GIVEN, value, key, on_delivery=lambda error, _: failed.append(str(error)) if error else None
-        )
+        producer.produce(GIVEN, value, key, on_delivery=lambda error, _: failed.append(str(error)) if error else None)
     unsent = producer.flush(ANSWER_WITHIN_S)
     if unsent or failed:
         raise DemoFailed(f"the input could not be written: {unsent} unsent, {failed[:1]}")

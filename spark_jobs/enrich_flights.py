@@ -28,9 +28,7 @@ def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFr
     """
     parsed = records.select(
         "key",
-        F.from_json(F.col("value").cast("string"), flights.FLIGHT_SCHEMA, {"mode": "FAILFAST"}).alias(
-            "flight"
-        ),
+        F.from_json(F.col("value").cast("string"), flights.FLIGHT_SCHEMA, {"mode": "FAILFAST"}).alias("flight"),
     )
     wide = parsed.select("key", "flight.*")
     joined = wide.join(F.broadcast(airlines), "carrier", "left").join(F.broadcast(planes), "tailnum", "left")

@@ -152,9 +152,7 @@ def _object(value: bytes | None) -> dict[str, Any] | None:
     return body if isinstance(body, dict) and isinstance(body.get("id"), int) else None
 
 
-def _enriched(
-    body: Mapping[str, Any], additions: Mapping[str, Mapping[Any, Mapping[str, Any]]]
-) -> dict[str, Any]:
+def _enriched(body: Mapping[str, Any], additions: Mapping[str, Mapping[Any, Mapping[str, Any]]]) -> dict[str, Any]:
     whole = dict(body)
     for name, table in additions.items():
         whole |= table.get(body.get(name), {})

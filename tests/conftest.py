@@ -61,8 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is left
-    as its users run it."""
+    """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is
+    left as its users run it.
+    """
     # Every machine, in whatever test, goes only where the row of its table says.
     table.checked = True
     config.pluginmanager.register(leftovers, "leftovers")
@@ -85,7 +86,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
-    """How the process of an xdist worker ended, where it ended too early: xdist shows the test alone, and a signal is half of the answer."""
+    """How the process of an xdist worker ended, where it ended too early: xdist shows the test alone, and a signal is
+    half of the answer.
+    """
     process = getattr(getattr(node.gateway, "_io", None), "popen", None)
     if error is not None and process is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -96,8 +99,10 @@ def pytest_testnodedown(node: Any, error: object | None) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`, and there
-    those that are about the embedded broker are left out. Files with the slowest tests come first, or the order is shuffled."""
+    """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`, and
+    there those that are about the embedded broker are left out. Files with the slowest tests come first, or the order
+    is shuffled.
+    """
     not_here = "embedded" if config.getoption("--brokers") == "real" else "real"
     left_out = [item for item in items if item.get_closest_marker(not_here)]
     config.hook.pytest_deselected(items=left_out)
@@ -108,8 +113,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected lives as long as the process, half a million objects: where the collector walks them again and again, that
-    is an eighth of the CPU of `make check`. Garbage goes first, or it would be kept too, with all clients that it holds."""
+    """What was collected lives as long as the process, half a million objects: where the collector walks them again and
+    again, that is an eighth of the CPU of `make check`. Garbage goes first, or it would be kept too, with all clients
+    that it holds.
+    """
     gc.collect()
     gc.freeze()
 
@@ -129,8 +136,8 @@ def _shuffled(files: list[list[pytest.Item]], seed: int) -> list[list[pytest.Ite
 def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
     """Files with Spark, then files with a broker, then the others; else the order stays.
 
-    Two processes share the files, and each takes the next one when it is almost done with its last: if a long file came last,
-    one process would run it alone while the other has nothing left.
+    Two processes share the files, and each takes the next one when it is almost done with its last: if a long file came
+    last, one process would run it alone while the other has nothing left.
     """
     return sorted(files, key=_rank)
 
@@ -152,11 +159,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
 def kafka_zk(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
     """A broker with transaction version 1: the embedded one, or the last Kafka with ZooKeeper."""
     real = request.config.getoption("--brokers") == "real"
-    with (
-        LocalKafka(NEWEST_ZOOKEEPER_KAFKA)
-        if real
-        else EmbeddedKafka(config={"transaction.version": "1"}) as broker
-    ):
+    with LocalKafka(NEWEST_ZOOKEEPER_KAFKA) if real else EmbeddedKafka(config={"transaction.version": "1"}) as broker:
         yield broker
 
 

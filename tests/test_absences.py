@@ -1,8 +1,9 @@
 """Every place that concludes something from "nothing there" is on docs/design/absences.md, with who may say so.
 
-The search is for what such a conclusion is written with: Kafka's codes and words for what is not there, the client's error for a topic that
-does not exist, fates and verdicts, a ledger without a decision, the end of a log, a producer that a leader does not list. A new place
-fails this test until its line is written; a place that is gone fails it until its line is removed.
+The search is for what such a conclusion is written with: Kafka's codes and words for what is not there, the client's
+error for a topic that does not exist, fates and verdicts, a ledger without a decision, the end of a log, a producer
+that a leader does not list. A new place fails this test until its line is written; a place that is gone fails it until
+its line is removed.
 """
 
 from __future__ import annotations

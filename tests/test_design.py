@@ -50,7 +50,9 @@ def test_the_design_is_short_enough_to_be_read_at_once() -> None:
 
 
 def test_an_executor_imports_neither_the_driver_nor_what_judges_options() -> None:
-    heavy = "{'pydantic', 'pyspark_kafka_eos.options', 'pyspark_kafka_eos.commit.run', 'pyspark_kafka_eos.commit.handover'}"
+    heavy = (
+        "{'pydantic', 'pyspark_kafka_eos.options', 'pyspark_kafka_eos.commit.run', 'pyspark_kafka_eos.commit.handover'}"
+    )
     code = f"import sys, pyspark_kafka_eos.spark.sink.tasks; print(sorted({heavy} & set(sys.modules)))"
 
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -62,9 +64,7 @@ LONGEST = 500
 
 
 def test_a_module_can_be_read_at_once() -> None:
-    sizes = {
-        path: path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "connector").rglob("*.py")
-    }
+    sizes = {path: path.read_text(encoding="utf-8").count("\n") for path in (ROOT / "connector").rglob("*.py")}
     assert {path.relative_to(ROOT).as_posix(): size for path, size in sizes.items() if size > LONGEST} == {}
 
 
@@ -74,9 +74,7 @@ MOST_MODULES = 16
 
 def test_a_room_has_few_modules() -> None:
     rooms = Counter(path.parent for path in (ROOT / "connector").rglob("*.py") if path.parent.name != "apis")
-    assert {
-        room.relative_to(ROOT).as_posix(): count for room, count in rooms.items() if count > MOST_MODULES
-    } == {}
+    assert {room.relative_to(ROOT).as_posix(): count for room, count in rooms.items() if count > MOST_MODULES} == {}
 
 
 OF_THE_WHOLE = {
@@ -103,7 +101,6 @@ def test_tests_are_imported_by_their_full_names() -> None:
     changing = [
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
-        if "sys.path.insert(0, str(Path(__file__)" in path.read_text(encoding="utf-8")
-        and path != Path(__file__)
+        if "sys.path.insert(0, str(Path(__file__)" in path.read_text(encoding="utf-8") and path != Path(__file__)
     ]
     assert changing == []

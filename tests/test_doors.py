@@ -1,6 +1,7 @@
 """The rules on imports that import-linter cannot state: it sees a library as one whole.
 
-kafka-python has two halves: messages (`kafka.protocol`), with one door in each house, and connections (`kafka.net`), with one door.
+kafka-python has two halves: messages (`kafka.protocol`), with one door in each house, and connections (`kafka.net`),
+with one door.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def reaches(names: set[str], library: str) -> bool:
 def test_each_half_of_kafka_python_is_imported_behind_its_own_doors_only(library: str) -> None:
     doors = {path for path, names in imports_of_modules().items() if reaches(names, library)}
 
-    assert {
-        next((door for door in DOORS[library] if path.startswith(f"{door}/")), path) for path in doors
-    } == DOORS[library]
+    assert {next((door for door in DOORS[library] if path.startswith(f"{door}/")), path) for path in doors} == DOORS[
+        library
+    ]
 
 
 @pytest.mark.parametrize(

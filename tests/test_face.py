@@ -56,12 +56,8 @@ def test_the_page_of_the_public_names_has_all_of_them_and_no_others() -> None:
         for name, value in vars(kafka_core.errors).items()
         if isinstance(value, type) and issubclass(value, kafka_core.errors.ExactlyOnceError)
     }
-    rows = [
-        line.split("|")[1].strip(" `") for line in PAGE.read_text().splitlines() if line.startswith("| `")
-    ]
-    assert sorted(rows) == sorted(
-        {*pyspark_kafka_eos.__all__, *embedded_kafka.__all__, *errors} - {"DefaultSource"}
-    )
+    rows = [line.split("|")[1].strip(" `") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert sorted(rows) == sorted({*pyspark_kafka_eos.__all__, *embedded_kafka.__all__, *errors} - {"DefaultSource"})
 
 
 @pytest.mark.processes

@@ -1,4 +1,6 @@
-"""Nothing that a broker, a log or a file contains is run: the places that run or load code are these, each for its reason."""
+"""Nothing that a broker, a log or a file contains is run: the places that run or load code are these, each for its
+reason.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,7 @@ def calls_in(source: str) -> set[str]:
         if name is not None:
             head, _, rest = name.partition(".")
             found.add(f"{meant.get(head, head)}.{rest}" if rest else meant.get(head, head))
-    shells = (
-        each for each in nodes if isinstance(each, ast.keyword) and each.arg in ("shell", "allow_pickle")
-    )
+    shells = (each for each in nodes if isinstance(each, ast.keyword) and each.arg in ("shell", "allow_pickle"))
     return found | {f"{each.arg}=" for each in shells}
 
 

@@ -1,4 +1,5 @@
-"""The models in docs/design/model have the moves of the machines, and each rule of theirs is taken away by a configuration.
+"""The models in docs/design/model have the moves of the machines, and each rule of theirs is taken away by a
+configuration.
 
 TLC is not run here: `make model` does that, and fails where its answer is another one than a configuration expects.
 """
@@ -40,9 +41,7 @@ def _text(model: str) -> str:
 
 
 def _block(name: str) -> str:
-    found = re.search(
-        rf"<!-- model: {name} -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL
-    )
+    found = re.search(rf"<!-- model: {name} -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None, f"{PAGE.name} has no block {name!r}"
     return found[1]
 
@@ -50,11 +49,7 @@ def _block(name: str) -> str:
 def _rows_of_actions(text: str) -> dict[str, set[str]]:
     """Action -> the machine's rows that its comment names."""
     return {
-        name: {
-            row.strip()
-            for line in re.findall(r"^\\\* rows: (.+)$", above, re.MULTILINE)
-            for row in line.split(",")
-        }
+        name: {row.strip() for line in re.findall(r"^\\\* rows: (.+)$", above, re.MULTILINE) for row in line.split(",")}
         for above, name in _ACTION.findall(text)
     }
 
@@ -129,9 +124,7 @@ def test_every_configuration_gives_each_constant_a_value_and_takes_away_what_it_
 
 def test_the_table_on_the_page_has_every_configuration_with_the_result_that_it_expects() -> None:
     rows = dict(
-        re.findall(
-            r"^\| (\w+-[\w-]+) \| [^|]*\| ([^|,]+?)(?:, in \d+ states)? \|", _block("table"), re.MULTILINE
-        )
+        re.findall(r"^\| (\w+-[\w-]+) \| [^|]*\| ([^|,]+?)(?:, in \d+ states)? \|", _block("table"), re.MULTILINE)
     )
 
     assert rows == {each.name: each.expected for each in configurations()}
@@ -206,9 +199,7 @@ def test_what_tlc_says_is_read_and_put_into_its_row() -> None:
     assert page.startswith("a\n") and page.endswith(f"{result.row}\n<!-- end -->\nb\n")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Error: Parsing or semantic analysis failed.", "10 states generated, 9 distinct"]
-)
+@pytest.mark.parametrize("text", ["", "Error: Parsing or semantic analysis failed.", "10 states generated, 9 distinct"])
 def test_words_without_a_result_are_an_error_not_a_result(text: str) -> None:
     with pytest.raises(ModelError, match="no result"):
         parse(configurations()[0], text, 1.0)

@@ -1,4 +1,6 @@
-"""docs/rules.md and docs/design/findings.md name only tests that exist, and every test that cites a rule stands in the former."""
+"""docs/rules.md and docs/design/findings.md name only tests that exist, and every test that cites a rule stands in the
+former.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ DOCUMENTS = ("000", "001", "002", "003", "004")
 
 @cache
 def functions_in(path: Path) -> dict[str, str]:
-    """Name and docstring of each test function of a file. Files are read once: the table names most of them many times."""
+    """Name and docstring of each test function of a file. Files are read once: the table names most of them many
+    times.
+    """
     tree = ast.parse(path.read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return {node.name: ast.get_docstring(node) or "" for node in functions if node.name.startswith("test_")}

@@ -1,7 +1,8 @@
-"""No wait without a bound: every place where the client, the tasks or the driver wait is listed here with what ends the wait.
+"""No wait without a bound: every place where the client, the tasks or the driver wait is listed here with what ends the
+wait.
 
-Found by reading the code: calls that wait (Condition.wait, Event.wait, Future.result, Thread.join, Queue.get, Lock.acquire,
-socket.recv, select), pools whose end is waited for, and loops that pause or have no condition.
+Found by reading the code: calls that wait (Condition.wait, Event.wait, Future.result, Thread.join, Queue.get,
+Lock.acquire, socket.recv, select), pools whose end is waited for, and loops that pause or have no condition.
 """
 
 from __future__ import annotations
@@ -133,9 +134,7 @@ def found() -> list[Wait]:
 def test_every_wait_is_listed_with_its_bound() -> None:
     unlisted = sorted({f"{each.place} (line {each.line})" for each in found() if each.place not in BOUNDS})
 
-    assert not unlisted, (
-        f"say in this file what ends these waits, and how long that takes at most: {unlisted}"
-    )
+    assert not unlisted, f"say in this file what ends these waits, and how long that takes at most: {unlisted}"
 
 
 def test_nothing_is_listed_that_is_not_there() -> None:
@@ -147,11 +146,7 @@ def test_nothing_is_listed_that_is_not_there() -> None:
 def test_a_wait_without_a_time_of_its_own_says_what_ends_it() -> None:
     silent = sorted(
         {f"{each.place} (line {each.line})" for each in found() if not each.bounded}
-        - {
-            f"{each.place} (line {each.line})"
-            for each in found()
-            if BOUNDS.get(each.place, "").startswith("by ")
-        }
+        - {f"{each.place} (line {each.line})" for each in found() if BOUNDS.get(each.place, "").startswith("by ")}
     )
 
     assert not silent, f"give these a timeout or a deadline, or name with 'by ...' what ends them: {silent}"
@@ -189,9 +184,7 @@ def test_a_wait_is_found_by_its_shape(code: str, seen: str, bounded: bool) -> No
     assert list(_waits("m", f"def work():\n    {code}\n")) == [(f"m::work::{seen}", bounded)]
 
 
-@pytest.mark.parametrize(
-    "code", ["', '.join(map(str, each))", "found.get(name)", "while left:\n        left -= 1"]
-)
+@pytest.mark.parametrize("code", ["', '.join(map(str, each))", "found.get(name)", "while left:\n        left -= 1"])
 def test_what_does_not_wait_is_not_found(code: str) -> None:
     assert list(_waits("m", f"def work():\n    {code}\n")) == []
 

@@ -1,10 +1,13 @@
-"""The API reference, rendered from the docstrings, with every public name on it and every link between its pages checked.
+"""The API reference, rendered from the docstrings, with every public name on it and every link between its pages
+checked.
 
     python -m tools.api_reference build/api
 
 Owns: which modules are public, where the pages go, whether each public name is there and each link leads somewhere.
-Does not know: what the docstrings say. docs/api.md says what each name is for, and tests/test_face.py holds it to the same names.
-Invariants: a link that leads nowhere is an error, and so is a public name without a docstring or without a place on its page.
+Does not know: what the docstrings say. docs/api.md says what each name is for, and tests/test_face.py holds it to the
+same names.
+Invariants: a link that leads nowhere is an error, and so is a public name without a docstring or without a place on its
+page.
 """
 
 from __future__ import annotations
@@ -26,9 +29,7 @@ _OUTSIDE = ("http:", "https:", "mailto:", "data:")
 def public_names(module: str) -> list[str]:
     """The names of a public module that stay. Those of the errors are all its classes."""
     found = import_module(module)
-    own = (
-        name for name, value in vars(found).items() if inspect.isclass(value) and value.__module__ == module
-    )
+    own = (name for name, value in vars(found).items() if inspect.isclass(value) and value.__module__ == module)
     return [*getattr(found, "__all__", own)]
 
 
@@ -98,9 +99,7 @@ def broken_links(directory: Path) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Render and check; 1 where something is missing."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.api_reference", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tools.api_reference", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory", type=Path)
     directory: Path = parser.parse_args(arguments).directory
     render(directory)

@@ -1,4 +1,5 @@
-"""The state machines as tables for docs/design/machines.md, read from their `MOVES`: `python -m tools.draw_machines` rewrites them.
+"""The state machines as tables for docs/design/machines.md, read from their `MOVES`: `python -m tools.draw_machines`
+rewrites them.
 
 Owns: the text between the markers `<!-- machine: NAME -->` and `<!-- end -->`.
 Does not know: what the machines are for.

@@ -1,13 +1,14 @@
-"""TLC over every configuration of the models: `python -m tools.model` runs all and rewrites the table in docs/design/model.md.
+"""TLC over every configuration of the models: `python -m tools.model` runs all and rewrites the table in
+docs/design/model.md.
 
-Owns: the configurations and what each expects, where the checker comes from, the text between `<!-- model: table -->` and
-`<!-- end -->`.
+Owns: the configurations and what each expects, where the checker comes from, the text between `<!-- model: table -->`
+and `<!-- end -->`.
 Does not know: what the models say.
-Invariants: the checker is the one whose hash requirements/model.txt names; a result that differs from what its configuration
-expects fails the run; the table holds what TLC answered, never what was expected.
+Invariants: the checker is the one whose hash requirements/model.txt names; a result that differs from what its
+configuration expects fails the run; the table holds what TLC answered, never what was expected.
 
-`python -m tools.model NAME...` runs these configurations alone and rewrites their rows. The `.cfg` files that TLC reads are written into
-build/model, beside copies of the models, so a configuration can also be run there by hand.
+`python -m tools.model NAME...` runs these configurations alone and rewrites their rows. The `.cfg` files that TLC reads
+are written into build/model, beside copies of the models, so a configuration can also be run there by hand.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ LONGEST_S = 3600
 """How long one configuration may take. The largest takes minutes; a machine that is busy may need a multiple."""
 
 _MEMORY = "-Xmx3g"
-_HEAD = (
-    "| configuration | rule that is taken away | TLC says | distinct states | generated | depth | seconds |"
-)
+_HEAD = "| configuration | rule that is taken away | TLC says | distinct states | generated | depth | seconds |"
 _BLOCK = re.compile(r"(<!-- model: table -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -52,8 +51,10 @@ class ModelError(Exception):
 
 @dataclass(frozen=True)
 class Model:
-    """One `.tla`. `sets`: a constant that is a set of model values, and the letter that these are named by; `bounds`: the constants that
-    are numbers, how many values a set has among them, each with what it is where a configuration says nothing."""
+    """One `.tla`. `sets`: a constant that is a set of model values, and the letter that these are named by; `bounds`:
+    the constants that are numbers, how many values a set has among them, each with what it is where a configuration
+    says nothing.
+    """
 
     sets: Mapping[str, str]
     bounds: Mapping[str, int]
@@ -82,8 +83,10 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """What one run of TLC is given. `rule` is what it takes away, or in parentheses what it shows; empty where it is the whole model.
-    `invariants`: of all, where they are not the model's."""
+    """What one run of TLC is given. `rule` is what it takes away, or in parentheses what it shows; empty where it is
+    the whole model.
+    `invariants`: of all, where they are not the model's.
+    """
 
     name: str
     rule: str
@@ -117,31 +120,26 @@ class Configuration:
         values = {of: [f"{letter}{i + 1}" for i in range(bound[of])] for of, letter in model.sets.items()}
         constants = {
             **{each: each for several in values.values() for each in several},
-            **{
-                name: f"{{{', '.join(values[name])}}}" if name in values else f"{bound[name]}"
-                for name in bound
-            },
+            **{name: f"{{{', '.join(values[name])}}}" if name in values else f"{bound[name]}" for name in bound},
             **{rule: "FALSE" if rule == self.rule else "TRUE" for rule in model.rules},
         }
         said = [f"\\* rule: {self.rule}"] if self.rule else []
         lines = [*said, f"\\* expect: {self.expected}", "SPECIFICATION Spec", "CONSTANTS"]
         lines += [f"  {name} = {value}" for name, value in constants.items()]
-        return "\n".join(
-            [*lines, "SYMMETRY Symmetry", f"INVARIANTS {self.invariants or model.invariants}", ""]
-        )
+        return "\n".join([*lines, "SYMMETRY Symmetry", f"INVARIANTS {self.invariants or model.invariants}", ""])
 
 
 def _read(model: str, text: str) -> list[Configuration]:
-    """Lines `name | bounds | rule | what TLC says | invariants`. A name that ends in -tv stands for both versions of transactions."""
+    """Lines `name | bounds | rule | what TLC says | invariants`. A name that ends in -tv stands for both versions of
+    transactions.
+    """
     found = []
     for line in text.strip().splitlines():
         name, bounds, rule, expected, invariants = [*map(str.strip, line.split("|")), ""][:5]
         numbers = {key: int(number) for key, _, number in (each.partition("=") for each in bounds.split())}
         for version in "12" if name.endswith("-tv") else [""]:
             tv = {"TV": int(version)} if version else {}
-            found.append(
-                Configuration(f"{model}-{name}{version}", rule, expected, {**numbers, **tv}, invariants)
-            )
+            found.append(Configuration(f"{model}-{name}{version}", rule, expected, {**numbers, **tv}, invariants))
     return sorted(found, key=lambda each: (bool(each.rule), each.name))
 
 
@@ -272,7 +270,9 @@ class Result:
 def tlc(
     java: Path, jar: Path, configuration: str, module: str, states: str, *more: str, memory: str = _MEMORY
 ) -> list[str]:
-    """The command that has TLC play a module with a configuration, on one core; its working directory has both files."""
+    """The command that has TLC play a module with a configuration, on one core; its working directory has both
+    files.
+    """
     virtual_machine = [str(java), memory, "-XX:+UseSerialGC", "-cp", str(jar), "tlc2.TLC", *more]
     # A model's runs end: a state without a next one is no fault.
     options = ["-workers", "1", "-nowarning", "-deadlock", "-metadir", states]
@@ -336,9 +336,7 @@ def main(arguments: Sequence[str]) -> int:
             result = check(each, java, jar)
             results.append(result)
             right = result.said == each.expected
-            sys.stdout.write(
-                f"{result.name}: {result.said}, {result.distinct:,} states, {result.seconds:.0f} s\n"
-            )
+            sys.stdout.write(f"{result.name}: {result.said}, {result.distinct:,} states, {result.seconds:.0f} s\n")
             sys.stdout.flush()
             if not right:
                 wrong.append(f"{result.name}: {each.expected} was expected, TLC says: {result.said}")

@@ -88,9 +88,7 @@ def _run_pipelines(servers: str) -> None:
         write = partial(_write, driver, batch_id)
         driver.process(batch_id, write, (json.dumps(read),), offsets)
     _write(driver, 2)
-    orders = PerTask(
-        Run(cluster, _options(servers, "orders", "orders.paid"), "c9b1b0de-52a7-4a0e-8a55-0a1b6a7d8e22")
-    )
+    orders = PerTask(Run(cluster, _options(servers, "orders", "orders.paid"), "c9b1b0de-52a7-4a0e-8a55-0a1b6a7d8e22"))
     orders.start(0)
     crash_points.arm("before-end", 1, _die)
     try:

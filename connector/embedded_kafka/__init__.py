@@ -5,7 +5,8 @@
     with EmbeddedKafka() as kafka:
         ... kafka.bootstrap_servers ...
 
-Owns: sockets in, partition logs, the transaction and group coordinators, injected faults; Apache Kafka itself beside it (`real`).
+Owns: sockets in, partition logs, the transaction and group coordinators, injected faults; Apache Kafka itself beside it
+(`real`).
 Does not know: `pyspark_kafka_eos` (neither imports the other), Spark. One event loop runs everything, so
 state needs no locks. Code that has to wait is a coroutine.
 """

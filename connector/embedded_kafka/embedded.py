@@ -50,13 +50,13 @@ class EmbeddedKafka(Server):
 
     data_dir: where its data is kept after `stop`; None = a directory that `stop` removes.
     port: 0 takes a free one; a restarted broker keeps its port.
-    zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a Java);
-        None keeps them in the data directory.
+    zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a
+        Java); None keeps them in the data directory.
     in_process: run in a thread instead of a child process: starts faster; cannot be killed.
-    config: settings under Kafka's names. `start` refuses one that cannot work: with OptionsError in a thread, and with BrokerUnavailable,
-        which has the end of the log, in a child process.
-    security: how clients log in: a protocol ("SASL_SSL"), or a `Security` with its mechanisms and users. Users and certificates
-        are made by `start`, and `client_settings` has what a client needs. None = PLAINTEXT.
+    config: settings under Kafka's names. `start` refuses one that cannot work: with OptionsError in a thread, and with
+        BrokerUnavailable, which has the end of the log, in a child process.
+    security: how clients log in: a protocol ("SASL_SSL"), or a `Security` with its mechanisms and users. Users and
+        certificates are made by `start`, and `client_settings` has what a client needs. None = PLAINTEXT.
     """
 
     def __init__(
@@ -87,15 +87,19 @@ class EmbeddedKafka(Server):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:port`, for a client's configuration; the same after a restart. BrokerUnavailable before the first start."""
+        """`127.0.0.1:port`, for a client's configuration; the same after a restart. BrokerUnavailable before the first
+        start.
+        """
         if not self._started:
             raise BrokerUnavailable(_NEVER_STARTED)
         return f"127.0.0.1:{self._port}"
 
     def client_settings(self, user: str | None = None, mechanism: str | None = None) -> dict[str, str]:
-        """The settings with which a user logs in, `bootstrap.servers` among them: librdkafka's names, and this package's with `kafka.`
-        before them. user: None = the first; mechanism: None = the first. OptionsError for what the broker does not have,
-        BrokerUnavailable before the first start."""
+        """The settings with which a user logs in, `bootstrap.servers` among them: librdkafka's names, and this
+        package's with `kafka.`
+        before them. user: None = the first; mechanism: None = the first. OptionsError for what the broker does not
+        have, BrokerUnavailable before the first start.
+        """
         servers = self.bootstrap_servers
         if self._keys is None and (user, mechanism) != (None, None):
             raise OptionsError(
@@ -212,17 +216,16 @@ class EmbeddedKafka(Server):
             times = sys.maxsize if action == "slow-store" else 1
         return self._inject("answer", locals())
 
-    def fault_at_step(
-        self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0
-    ) -> FaultHandle:
+    def fault_at_step(self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0) -> FaultHandle:
         """Inject a fault when the transaction coordinator reaches a step: "init-logged", "add-logged", "end-prepared",
         "abort-prepared", "marker-written:1" (2, 3, ...), "end-completed"; "*" for all.
 
-        Each comes directly after what it names is in the log, and before its consequences. "abort-prepared" is the broker's own abort
-        (a timeout, or InitProducerId over an open transaction), "end-prepared" that of a client's EndTxn. The markers of a
-        transaction are numbered from 1, in the order of topics and partitions.
+        Each comes directly after what it names is in the log, and before its consequences. "abort-prepared" is the
+        broker's own abort (a timeout, or InitProducerId over an open transaction), "end-prepared" that of a client's
+        EndTxn. The markers of a transaction are numbered from 1, in the order of topics and partitions.
 
-        action: "stop" (until the handle is released), "delay" (by `delay_ms`), "kill" (SIGKILL to the broker's process).
+        action: "stop" (until the handle is released), "delay" (by `delay_ms`), "kill" (SIGKILL to the broker's
+        process).
         """
         if self._in_process and action == "kill":
             raise OptionsError("a broker in a thread cannot be killed; leave out in_process")
@@ -412,8 +415,10 @@ class FaultHandle:
 
     @property
     def fired(self) -> int:
-        """How often it has fired. After `clear_faults`, and after the broker's end by a fault, `kill`, `restart` or `stop`: how often
-        it had fired until then. BrokerUnavailable where the process was ended from outside, because its counts ended with it."""
+        """How often it has fired. After `clear_faults`, and after the broker's end by a fault, `kill`, `restart` or
+        `stop`: how often it had fired until then. BrokerUnavailable where the process was ended from outside, because
+        its counts ended with it.
+        """
         if not self._over:
             try:
                 return int(self._kafka._command("fault", number=self._number)["fired"])
@@ -473,10 +478,9 @@ class _Thread:
     async def _start(
         self, directory: Path, port: int, zookeeper: str | None, config: Mapping[str, str]
     ) -> dict[str, str]:
-        # Not at the top: where the broker is a child process, the program that starts it need not load the broker as well.
+        # Not at the top: where the broker is a child process, the program that starts it need not load the broker as
+        # well.
         from embedded_kafka.serving import serve
 
-        ready: dict[str, str] = await self._stack.enter_async_context(
-            serve(directory, port, zookeeper, config)
-        )
+        ready: dict[str, str] = await self._stack.enter_async_context(serve(directory, port, zookeeper, config))
         return ready

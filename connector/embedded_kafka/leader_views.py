@@ -99,9 +99,7 @@ class _Behind(View):
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> ReadResult:
         limit = self.last_stable_offset if committed else self.high_watermark
-        return self._log.read(
-            offset, max_bytes, read_committed=committed, at_least_one=at_least_one, until=limit
-        )
+        return self._log.read(offset, max_bytes, read_committed=committed, at_least_one=at_least_one, until=limit)
 
     def offset_for_timestamp(self, timestamp_ms: int, committed: bool) -> tuple[int, int] | None:
         return self._readable(self._log.offset_for_timestamp(timestamp_ms, read_committed=False), committed)
@@ -170,9 +168,7 @@ class Stale(_Behind):
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> ReadResult:
         if offset > self.high_watermark:
-            raise Refused(
-                Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is behind the log's end {self.high_watermark}"
-            )
+            raise Refused(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is behind the log's end {self.high_watermark}")
         return super().read(offset, max_bytes, committed=committed, at_least_one=at_least_one)
 
 
@@ -200,16 +196,16 @@ def epoch_in_metadata(parts: Parts, where: TopicPartition, api_key: int, context
 
 
 def take_stand(parts: Parts, fault: Fault) -> Fault:
-    """Fill in what the leader of a fault knows: it ends at `end` (None: where the log ends now). A LAGGING one is elected by this.
-    Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed then."""
+    """Fill in what the leader of a fault knows: it ends at `end` (None: where the log ends now). A LAGGING one is
+    elected by this. Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed
+    then.
+    """
     assert fault.topic is not None and fault.partition is not None, "a Fault of a leader has both"
     where = TopicPartition(fault.topic, fault.partition)
     log = parts.topics.log(where)
     end = log.end_offset if fault.end is None else fault.end
     if not log.log_start_offset <= end <= log.end_offset:
-        raise ValueError(
-            f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}"
-        )
+        raise ValueError(f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}")
     if fault.action is Leader.LAGGING:
         parts.leaders.elect(where)
         parts.readers.wake(where)

@@ -129,9 +129,7 @@ class Node:
         self._listener: Listener | None = None
         self._connections: dict[Connection, None] = {}
         self._numbers = 0
-        self._logs_due_ms = clock.now_ms() + min(
-            _FIRST_RETENTION_CHECK_MS, config.log_retention_check_interval_ms
-        )
+        self._logs_due_ms = clock.now_ms() + min(_FIRST_RETENTION_CHECK_MS, config.log_retention_check_interval_ms)
         self._sweeper: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
 
@@ -246,11 +244,7 @@ class Node:
             if self.parts.faults.any_in_answers:
                 await self.parts.faults.alter(request, response, context.client_id)
             answer = await framed(response, correlation_id)
-            if (
-                self.parts.unread.left > 0
-                or len(answer) <= SMALL_BYTES
-                or handler.API_KEY not in apis.REPEATABLE
-            ):
+            if self.parts.unread.left > 0 or len(answer) <= SMALL_BYTES or handler.API_KEY not in apis.REPEATABLE:
                 return answer
             del response, answer
             await self.parts.unread.room()

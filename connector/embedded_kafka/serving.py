@@ -40,9 +40,7 @@ async def serve(
     """Start a broker; yields its addresses. OptionsError, StorageInUse, UnsupportedVersion."""
     config = parse(settings)
     make_private(directory)
-    store: BlockStore = (
-        ZooKeeperBlocks(zookeeper, broker_id=config.node_id) if zookeeper else FileBlocks(directory)
-    )
+    store: BlockStore = ZooKeeperBlocks(zookeeper, broker_id=config.node_id) if zookeeper else FileBlocks(directory)
     node = Node(directory, ProducerIds(store), config, port=port)
     await node.start()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,5 @@
-"""Compression of a batch's records: the codecs of Kafka's attributes bits, in the framing that Kafka's Java client reads.
+"""Compression of a batch's records: the codecs of Kafka's attributes bits, in the framing that Kafka's Java client
+reads.
 
 Owns: names and codes of the codecs, xerial's framing for snappy, LZ4 frames of independent blocks, the bound
 on the unpacked size of a compressed batch.
@@ -91,7 +92,9 @@ def compress(name: str, data: memoryview, level: int | None = None) -> bytes:
 
 
 def decompress(code: int, data: memoryview, max_bytes: int = MAX_UNPACKED_BYTES) -> memoryview:
-    """Unpack the records of one batch; CorruptBatch where they are garbled, BatchTooLarge where they are larger than `max_bytes`."""
+    """Unpack the records of one batch; CorruptBatch where they are garbled, BatchTooLarge where they are larger than
+    `max_bytes`.
+    """
     try:
         if code == CODES["snappy"]:
             return _unpack_snappy(data, max_bytes)
@@ -120,9 +123,7 @@ def _unpack_stream(name: str, data: memoryview, max_bytes: int) -> memoryview:
             if size > max_bytes:
                 raise too_large(max_bytes)
             if size == len(unpacked):
-                unpacked = np.concatenate(
-                    [unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)]
-                )
+                unpacked = np.concatenate([unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)])
     return unpacked.data[:size]
 
 

@@ -25,7 +25,9 @@ class ExactlyOnceError(Exception):
 
     who_acts: ClassVar[str] = "the reader of this message"
     who_acts_at_the_end: ClassVar[str] = ""
-    """The same where the error ends a command or a job, which nothing repeats by itself; "" where that makes no difference."""
+    """The same where the error ends a command or a job, which nothing repeats by itself; "" where that makes no
+    difference.
+    """
 
     def __init__(self, message: str, facts: Mapping[str, Fact] | None = None) -> None:
         self.message = message
@@ -74,12 +76,16 @@ class InvalidRow(UserError):
 
 
 class RecordTooLarge(InvalidRow):
-    """A row is larger than its topic allows. Facts: row, partition, size_bytes, limit_bytes; callers add topic and key."""
+    """A row is larger than its topic allows. Facts: row, partition, size_bytes, limit_bytes; callers add topic and
+    key.
+    """
 
 
 class BatchTooLarge(UserError):
-    """A batch of records in a topic takes more memory than max.unpacked.bytes allows. The batch is whole, and nothing of it was used.
-    Facts: limit_bytes, base_offset."""
+    """A batch of records in a topic takes more memory than max.unpacked.bytes allows. The batch is whole, and nothing
+    of it was used.
+    Facts: limit_bytes, base_offset.
+    """
 
 
 class NondeterministicPlan(UserError):
@@ -148,7 +154,9 @@ class AuthorizationFailed(ExactlyOnceError):
 
 
 class LoginRefused(AuthorizationFailed):
-    """The broker refuses the user, the password, the ticket or the certificate of this client. Nothing was asked of it. Facts: server."""
+    """The broker refuses the user, the password, the ticket or the certificate of this client. Nothing was asked of it.
+    Facts: server.
+    """
 
     who_acts = "the author of the job"
 
@@ -186,11 +194,11 @@ class BrokerUnavailable(RetriableError):
 
 
 class TokenUnavailable(BrokerUnavailable):
-    """The token endpoint or the token provider gave no token within the time allowed, so no broker was asked. Facts: endpoint."""
+    """The token endpoint or the token provider gave no token within the time allowed, so no broker was asked. Facts:
+    endpoint.
+    """
 
-    who_acts_at_the_end = (
-        "you: see whether the endpoint answers, then start it again; nothing repeats this by itself"
-    )
+    who_acts_at_the_end = "you: see whether the endpoint answers, then start it again; nothing repeats this by itself"
 
 
 class BlocksUnavailable(RetriableError):
@@ -202,8 +210,9 @@ class BlocksUnavailable(RetriableError):
 
 
 class RepairPending(RetriableError):
-    """A part of a decided batch was aborted by the broker, and this run cannot write it again. What of the batch is committed
-    stays committed, nothing is skipped; the next run writes that part."""
+    """A part of a decided batch was aborted by the broker, and this run cannot write it again. What of the batch is
+    committed stays committed, nothing is skipped; the next run writes that part.
+    """
 
     who_acts = "nobody: the next run repairs the batch"
     who_acts_at_the_end = "nobody: the query's next run repairs the batch"
@@ -217,14 +226,16 @@ class AbortableError(ExactlyOnceError):
 
 
 class TransactionTooOld(AbortableError):
-    """Too little of the transaction's timeout is left for a safe decision, or it is no longer open: another write took it over, or it timed
-    out. The batch is aborted and done again."""
+    """Too little of the transaction's timeout is left for a safe decision, or it is no longer open: another write took
+    it over, or it timed out. The batch is aborted and done again.
+    """
 
 
 class AttemptRefused(AbortableError):
-    """A task of a batch in one transaction may not write (any more): it was started a second time after its
-    first start may have written, or another task failed or is lost. Or, in either scope, the tasks read their input from two
-    attempts of a stage. The batch is aborted and done again."""
+    """A task of a batch in one transaction may not write (any more): it was started a second time after its first start
+    may have written, or another task failed or is lost. Or, in either scope, the tasks read their input from two
+    attempts of a stage. The batch is aborted and done again.
+    """
 
 
 class ProducerFenced(ExactlyOnceError):
@@ -247,8 +258,9 @@ class OutcomeUnknown(ExactlyOnceError):
 
 
 class DecisionBroken(ExactlyOnceError):
-    """A batch is decided but cannot be proven or finished, or the ledger cannot take its decision. Nothing is skipped; the query must
-    not continue by itself."""
+    """A batch is decided but cannot be proven or finished, or the ledger cannot take its decision. Nothing is skipped;
+    the query must not continue by itself.
+    """
 
     who_acts = "the operator"
 
@@ -259,8 +271,9 @@ class LedgerUnreadable(DecisionBroken):
 
 
 class WrongClock(ExactlyOnceError):
-    """Records have the time of the machine that writes them, and the broker does not take that time: the two clocks are further apart than
-    the topic allows. No row is at fault, no record is visible. Facts: topic, host, machine_time_ms."""
+    """Records have the time of the machine that writes them, and the broker does not take that time: the two clocks are
+    further apart than the topic allows. No row is at fault, no record is visible. Facts: topic, host, machine_time_ms.
+    """
 
     who_acts = "the operator of the machine whose clock is wrong"
 

@@ -13,7 +13,9 @@ from typing import Any
 def on_first_use(
     module: dict[str, Any], homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package. `module`: its globals; `homes`: a public name -> the module that has it."""
+    """`__getattr__` and `__dir__` of a package. `module`: its globals; `homes`: a public name -> the module that has
+    it.
+    """
 
     def find(name: str) -> Any:
         if name not in homes:

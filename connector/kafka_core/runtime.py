@@ -1,11 +1,13 @@
 """Time, threads, identity and the disk, as the commit, the client, the slots and the broker use them.
 
-Owns: the one place from which these four take the time, a thread, a lock, a fresh id, the number of their process, and where a log is
-written. A simulation puts its own `Runtime` in place of the operating system's, and the same code then runs in virtual time.
+Owns: the one place from which these four take the time, a thread, a lock, a fresh id, the number of their process, and
+where a log is written. A simulation puts its own `Runtime` in place of the operating system's, and the same code then
+runs in virtual time.
 Does not know: who waits for what.
 Invariants:
 - Nothing is cached: each call asks the runtime that is in force at that moment.
-- A lock, a condition or an event belongs to the runtime that made it. State of a module that outlives a runtime is `PerProcess`.
+- A lock, a condition or an event belongs to the runtime that made it. State of a module that outlives a runtime is
+  `PerProcess`.
 """
 
 from __future__ import annotations
@@ -207,8 +209,9 @@ def forget(process: int) -> None:
 
 
 class PerProcess(Generic[T]):
-    """State that a module keeps for its process: made at the first use, and anew in a forked child, which must use neither its
-    parent's sockets nor a lock that a thread of the parent held at the fork."""
+    """State that a module keeps for its process: made at the first use, and anew in a forked child, which must use
+    neither its parent's sockets nor a lock that a thread of the parent held at the fork.
+    """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

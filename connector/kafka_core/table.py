@@ -4,8 +4,8 @@ Owns: the refusal of an illegal move, and of an effect that no shell carries out
 Does not know: any particular machine.
 Invariants:
 - Machines are immutable values, so a refused move has changed nothing.
-- A move leads to one of the states that its row names, and to a value whose own invariants hold. The tests hold every machine to
-  that, wherever it runs (`checked`).
+- A move leads to one of the states that its row names, and to a value whose own invariants hold. The tests hold every
+  machine to that, wherever it runs (`checked`).
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ MachineT = TypeVar("MachineT", bound=Machine)
 HandlesT = TypeVar("HandlesT", bound=Handles)
 
 LONGEST_STORY = 200
-"""Moves of one story, repeated ones counted once. A commit of a thousand slots with trouble makes some thirty; half would still
-show the end of any story, double only costs memory."""
+"""Moves of one story, repeated ones counted once. A commit of a thousand slots with trouble makes some thirty; half
+would still show the end of any story, double only costs memory.
+"""
 
 
 class Move(Generic[StateT]):
@@ -84,10 +85,10 @@ is an error. True in the tests. In production the row is only a description, and
 a machine that was right so far is not stopped for a mismatch."""
 
 
-def step(
-    moves: Moves[StateT], machine: MachineT, event: object, name: str
-) -> tuple[MachineT, tuple[Any, ...]]:
-    """The machine after an event, and what its shell has to do; IllegalMove, naming both, where the table has no such row."""
+def step(moves: Moves[StateT], machine: MachineT, event: object, name: str) -> tuple[MachineT, tuple[Any, ...]]:
+    """The machine after an event, and what its shell has to do; IllegalMove, naming both, where the table has no such
+    row.
+    """
     state: StateT = machine.state
     try:
         move = moves[state, type(event)]
@@ -112,7 +113,9 @@ def _check(machine: Machine, following: tuple[Enum, ...], what: str) -> None:
 
 
 class Story:
-    """The moves that one machine made, in order: how a run came to where it failed. The newest `LONGEST_STORY` are kept."""
+    """The moves that one machine made, in order: how a run came to where it failed. The newest `LONGEST_STORY` are
+    kept.
+    """
 
     def __init__(self) -> None:
         self._moves: deque[list[Any]] = deque(maxlen=LONGEST_STORY)

@@ -10,9 +10,10 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 
 DEFAULT_UNPACKED_BYTES = 256 * 1024 * 1024
-"""The most bytes that a record that is written, or a batch of records that is read, may have before compression: 256 times a topic's
-default max.message.bytes. Half is less than what other clients write and read (a value of 140 MB that packs well); double fills
-a worker of 1 GB with one batch."""
+"""The most bytes that a record that is written, or a batch of records that is read, may have before compression: 256
+times a topic's default max.message.bytes. Half is less than what other clients write and read (a value of 140 MB that
+packs well); double fills a worker of 1 GB with one batch.
+"""
 
 
 @dataclass(frozen=True, order=True)

@@ -4,8 +4,9 @@
 
     df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
 
-Spark finds `format("kafka_eos")` here by itself, because this module's name begins with `pyspark_`. It imports the module in a Python
-worker on every look-up of a data source. So importing is cheap and raises nothing, and a name is loaded on its first use.
+Spark finds `format("kafka_eos")` here by itself, because this module's name begins with `pyspark_`. It imports the
+module in a Python worker on every look-up of a data source. So importing is cheap and raises nothing, and a name is
+loaded on its first use.
 
 The public names are those of `__all__` here, the classes of `kafka_core.errors`, and `__all__` of
 `embedded_kafka`. Everything else may change from one version to the next.

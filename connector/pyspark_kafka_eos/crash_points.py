@@ -61,8 +61,9 @@ PARTS_POINTS = (
     "decision-part-sent",
     "settled-part-noted",
 )
-"""Passed where a decision is larger than a record of the ledger: behind each of its records, and behind each part that goes in front
-of the note of its commit."""
+"""Passed where a decision is larger than a record of the ledger: behind each of its records, and behind each part that
+goes in front of the note of its commit.
+"""
 
 HANDOVER_POINTS = (
     "before-begin",

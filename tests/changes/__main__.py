@@ -1,6 +1,6 @@
 """`make changes`: every change in every moment, way and scope; writes evidence/changes.md.
 
-    .venv/bin/python -m tests.changes [--write] [--change NAME ...] [--jobs 2] [--pairs] [--everything] [--within SECONDS]
+    python -m tests.changes [--write] [--change NAME ...] [--jobs 2] [--pairs] [--everything] [--within SECONDS]
 
 Exit 1 where a cell does not hold.
 """
@@ -26,9 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--change", nargs="*", default=[], help="changes, or kinds of them; all by default")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--pairs", action="store_true", help="as few cells as have every pair of two parts")
-    parser.add_argument(
-        "--within", type=float, default=float("inf"), help="seconds, after which no cell begins"
-    )
+    parser.add_argument("--within", type=float, default=float("inf"), help="seconds, after which no cell begins")
     parser.add_argument("--everything", action="store_true", help="each cell in both transaction versions")
     given = parser.parse_args(arguments)
     changes = report.changes_of(given.change)

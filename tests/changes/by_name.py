@@ -1,4 +1,5 @@
-"""A cell as it goes to another process, and its outcome as it comes back: by names and texts, because a change has functions of its own.
+"""A cell as it goes to another process, and its outcome as it comes back: by names and texts, because a change has
+functions of its own.
 
 Not in `__main__`, which another process does not have.
 """

@@ -3,9 +3,9 @@
 Owns: playing it, and the judgement of what was seen.
 Does not know: which cells there are.
 
-What holds of every cell: the query goes on and each row is there once, or it is refused in words that name the change, with nothing written,
-and where the change can be put back the query goes on then. A refusal is of a class whom somebody has to act on, and what a start by
-itself heals is not.
+What holds of every cell: the query goes on and each row is there once, or it is refused in words that name the change,
+with nothing written, and where the change can be put back the query goes on then. A refusal is of a class whom somebody
+has to act on, and what a start by itself heals is not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Cell:
 
 @dataclass
 class Outcome:
-    """What was seen. `ended`: GOES_ON or REFUSED. `problems`: what does not hold, in words. `said`: the errors, in their order."""
+    """What was seen. `ended`: GOES_ON or REFUSED. `problems`: what does not hold, in words. `said`: the errors, in
+    their order.
+    """
 
     cell: Cell
     ended: str = GOES_ON
@@ -86,8 +88,9 @@ def play(cell: Cell) -> Outcome:
 
 
 def _put_back(here: World) -> list[str]:
-    """What does not hold where the change is put back, or the way on is gone that the refusal names. It may lead to the next refusal,
-    which names the next one."""
+    """What does not hold where the change is put back, or the way on is gone that the refusal names. It may lead to the
+    next refusal, which names the next one.
+    """
     while here.undo is not None:
         undo, here.undo = here.undo, None
         undo()

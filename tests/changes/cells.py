@@ -4,7 +4,8 @@ Owns: the two lists, and the choice of a few cells of many.
 Does not know: how a cell is played, what is right.
 Invariants:
 - A cell is in exactly one of the two lists: nothing is skipped without a reason on the page.
-- A choice of a few has every pair of a change and a moment, way, scope or version that the whole has, as long as there is room.
+- A choice of a few has every pair of a change and a moment, way, scope or version that the whole has, as long as there
+  is room.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def sensible(changes: Sequence[Change] = CHANGES) -> list[Cell]:
 
 
 def whole(changes: Sequence[Change] = CHANGES) -> list[Cell]:
-    """Every change in every moment, way and scope. The transaction version takes turns, so that each pair of it comes."""
+    """Every change in every moment, way and scope. The transaction version takes turns, so that each pair of it
+    comes.
+    """
     kept: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell in sensible(changes):
         kept.setdefault((cell.change.name, cell.moment.name, cell.way, cell.scope), []).append(cell)
@@ -105,8 +108,9 @@ def whole(changes: Sequence[Change] = CHANGES) -> list[Cell]:
 
 
 def few(cells: Iterable[Cell], most: int, seed: str = "") -> list[Cell]:
-    """At most so many of the cells, with as many pairs of their parts as that gives: each next one has the most that no one before
-    has. The seed chooses among equals."""
+    """At most so many of the cells, with as many pairs of their parts as that gives: each next one has the most that no
+    one before has. The seed chooses among equals.
+    """
     left = sorted(cells, key=lambda cell: hashlib.blake2b(f"{seed}{cell}".encode()).digest())
     uncovered = {pair for cell in left for pair in _pairs(cell)}
     chosen: list[Cell] = []

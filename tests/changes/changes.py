@@ -19,9 +19,10 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True)
 class Change:
-    """`words`: patterns that a refusal has to match, every one; none: there is nothing to refuse. `may_finish`: the refused query may
-    have finished what was decided before. `before`: what there has to be for it, when the query is started first. `kind`: the heading on
-    the page."""
+    """`words`: patterns that a refusal has to match, every one; none: there is nothing to refuse. `may_finish`: the
+    refused query may have finished what was decided before. `before`: what there has to be for it, when the query is
+    started first. `kind`: the heading on the page.
+    """
 
     name: str
     kind: str
@@ -97,8 +98,9 @@ def _source_anew_and_longer(world: World) -> None:
 
 
 def _election(records: int) -> Callable[[World], None]:
-    """An unclean one: the newest records of a partition are gone, and `records` others come behind it, of which some take their
-    offsets."""
+    """An unclean one: the newest records of a partition are gone, and `records` others come behind it, of which some
+    take their offsets.
+    """
 
     def apply(world: World) -> None:
         before = world.in_source()
@@ -112,7 +114,9 @@ def _election(records: int) -> Callable[[World], None]:
             world.feed(records)
 
         def undo() -> None:
-            """As the refusals say: the loss is allowed; where that makes a decided batch another one, it is given up."""
+            """As the refusals say: the loss is allowed; where that makes a decided batch another one, it is given
+            up.
+            """
             _may_lose(world)
             world.undo = lambda: _begin_behind(world)
 
@@ -235,7 +239,9 @@ def _older(world: World) -> None:
 
 
 def _commit_log(world: World) -> None:
-    """The newest batch that was begun counts as done, as after a function of foreachBatch that returned without the writer."""
+    """The newest batch that was begun counts as done, as after a function of foreachBatch that returned without the
+    writer.
+    """
     newest = world.checkpoint.newest("offsets")
     if newest == world.checkpoint.newest("commits"):
         return

@@ -1,4 +1,5 @@
-"""Several processes of the product in one: state that modules keep for a process is the state of the process that a thread is of.
+"""Several processes of the product in one: state that modules keep for a process is the state of the process that a
+thread is of.
 
 Owns: which simulated process a thread belongs to, its end, and the clock of the driver's machine.
 Does not know: what a process does.

@@ -2,7 +2,8 @@
 
 Owns: evidence/changes.md.
 Does not know: how a cell is played.
-Invariants: a cell that does not hold is named with what was seen; a cell that makes no sense is counted with its reason.
+Invariants: a cell that does not hold is named with what was seen; a cell that makes no sense is counted with its
+reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A stand-in for Spark: an offset log and a commit log on disk, batches of a source, tasks side by side, the three ways of writing.
+"""A stand-in for Spark: an offset log and a commit log on disk, batches of a source, tasks side by side, the three ways
+of writing.
 
-What is played is the product: the source's reader, `ExactlyOnceWriter`, the writers by format and of `df.write`, each in the processes in which
-Spark calls them (see `connector/pyspark_kafka_eos/spark/sink/sink.py` and `batch_sink.py`). Spark Connect's side of `ExactlyOnceWriter` needs no JVM, so that one is
-used.
+What is played is the product: the source's reader, `ExactlyOnceWriter`, the writers by format and of `df.write`, each
+in the processes in which Spark calls them (see `connector/pyspark_kafka_eos/spark/sink/sink.py` and `batch_sink.py`).
+Spark Connect's side of `ExactlyOnceWriter` needs no JVM, so that one is used.
 
 Owns: what Spark owns: query id, checkpoint, order of the calls, attempts.
 Does not know: what changes, what is right.
@@ -215,8 +216,9 @@ class _Frame:
 
 
 class Query:
-    """One run of a query, or with `df.write` of the jobs of a scheduler. `hooks`: what happens when a batch is planned and not yet read
-    ("planned"), when it has begun ("begun") or when its tasks are done ("written"), once each."""
+    """One run of a query, or with `df.write` of the jobs of a scheduler. `hooks`: what happens when a batch is planned
+    and not yet read ("planned"), when it has begun ("begun") or when its tasks are done ("written"), once each.
+    """
 
     def __init__(
         self, many: ManyProcesses, checkpoint: Checkpoint, way: str, sink_options: dict[str, str],
@@ -251,7 +253,9 @@ class Query:
             hook()
 
     def batch(self) -> bool:
-        """Run the next batch: the one that is logged and not committed, or what is new. False where there is nothing new."""
+        """Run the next batch: the one that is logged and not committed, or what is new. False where there is nothing
+        new.
+        """
         if self.way == DF_WRITE:
             return self._job()
         log = self.checkpoint
@@ -293,9 +297,7 @@ class Query:
         with self.many.within("executor"):
             reader: KafkaStreamReader = pickle.loads(pickle.dumps(self.reader))
             tables = [each.to_pylist() for part in parts for each in reader.read(part)]
-        rows = sorted(
-            (row for table in tables for row in table), key=lambda row: (row["partition"], row["offset"])
-        )
+        rows = sorted((row for table in tables for row in table), key=lambda row: (row["partition"], row["offset"]))
         self.write(batch, [_row_of(row) for row in rows])
 
     def write(self, batch: int, rows: Sequence[Row]) -> None:
@@ -375,7 +377,9 @@ def _row_of(row: dict[str, Any]) -> Row:
 
 
 def named_partition(value: str) -> int | None:
-    """The partition that a row names. The output has it once it was given more partitions; until then the row becomes a dead letter."""
+    """The partition that a row names. The output has it once it was given more partitions; until then the row becomes a
+    dead letter.
+    """
     return 5 if value.endswith("bad") else None
 
 

@@ -1,4 +1,6 @@
-"""A few cells of the matrix of changes, so that every change, moment, way and scope is among them; and what the judge refuses."""
+"""A few cells of the matrix of changes, so that every change, moment, way and scope is among them; and what the judge
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,7 @@ NOTHING = next(each for each in CHANGES if each.name == "nothing")
 MOMENT = {each.name: each for each in MOMENTS}
 
 
-def cell(
-    change: Change = NOTHING, moment: str = "restarted", way: str = DF_WRITE, scope: str = "task"
-) -> Cell:
+def cell(change: Change = NOTHING, moment: str = "restarted", way: str = DF_WRITE, scope: str = "task") -> Cell:
     return Cell(change, MOMENT[moment], way, scope, 2)
 
 
@@ -127,9 +127,7 @@ def test_every_task_names_the_topic_that_its_rows_are_in_where_it_was_made_anew(
         def name_ids() -> None:
             _, decision, _ = world.newest_decision()
             said = [json.loads(decision), *json.loads(decision)["seals"]]
-            ids.append(
-                {topic for each in said for name, topic, _ in each.get("topics", ()) if name == OUTPUT}
-            )
+            ids.append({topic for each in said for name, topic, _ in each.get("topics", ()) if name == OUTPUT})
             ids.append({world.topic_id(OUTPUT)})
 
         anew.apply(world)
@@ -169,7 +167,8 @@ def test_what_was_aborted_of_a_decided_batch_is_written_again_by_the_options_tha
 def test_a_batch_is_not_written_again_by_a_ledger_that_lacks_it_although_its_ids_show_an_abort(
     change: str, way: str, scope: str
 ) -> None:
-    # The mending of its markers has timed out, so the coordinator shows of the one id that there is what it shows of a batch given up.
+    # The mending of its markers has timed out, so the coordinator shows of the one id that there is what it shows of a
+    # batch given up.
     changed = next(each for each in CHANGES if each.name == change)
 
     def alone(world: World) -> None:
@@ -178,9 +177,7 @@ def test_a_batch_is_not_written_again_by_a_ledger_that_lacks_it_although_its_ids
     outcome = play(cell(replace(changed, before=alone), "torn", way, scope))
 
     assert (outcome.ended, outcome.problems) == (REFUSED, [])
-    assert (
-        "nor the first start of this batch, but a coordinator knows its transactional id" in outcome.said[0]
-    )
+    assert "nor the first start of this batch, but a coordinator knows its transactional id" in outcome.said[0]
 
 
 @pytest.mark.parametrize("scope", ["task", "batch"])
@@ -197,9 +194,7 @@ def test_a_decision_that_is_refused_for_its_time_names_the_clock_of_the_drivers_
 def test_every_cell_is_played_or_left_out_for_a_reason() -> None:
     assert {senseless(each) for each in every()} == {None, *(each.why for each in SENSELESS)}
     parts = [(each.change.name, each.moment.name, each.way, each.scope) for each in sensible()]
-    assert sorted(set(parts)) == sorted(
-        (each.change.name, each.moment.name, each.way, each.scope) for each in whole()
-    )
+    assert sorted(set(parts)) == sorted((each.change.name, each.moment.name, each.way, each.scope) for each in whole())
 
 
 # ---- what the judge refuses

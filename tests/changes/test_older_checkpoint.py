@@ -68,9 +68,7 @@ def test_with_an_empty_checkpoint_that_begins_at_the_groups_offsets_each_row_is_
 
 
 @pytest.mark.parametrize(("way", "scope"), [(FORMAT, "task"), (FOREACH, "batch")])
-def test_the_same_way_is_named_where_the_copys_next_batch_is_wider_than_the_decided_one(
-    way: str, scope: str
-) -> None:
+def test_the_same_way_is_named_where_the_copys_next_batch_is_wider_than_the_decided_one(way: str, scope: str) -> None:
     with _quiet(), world(way, scope, 2) as here:
         batches(here, 2)
         _older(here)

@@ -160,7 +160,9 @@ class World:
         _done(self.admin(cluster).delete_records(parts))
 
     def lose_newest(self, topic: str, partition: int, cluster: str = "first", records: int = 3) -> None:
-        """An unclean election, without so many records of the partition, and what else was in their first one's batch."""
+        """An unclean election, without so many records of the partition, and what else was in their first one's
+        batch.
+        """
         reader = Consumer({"bootstrap.servers": self.address(cluster), "group.id": "judge", **_QUIET})
         try:
             end = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_WAIT_S)[1]
@@ -287,8 +289,9 @@ class World:
             reader.close()
 
     def verdict(self, *, whole: bool) -> list[str]:
-        """What is wrong with the output: rows that are there too often, that were never fed, and where the query is at its end
-        (`whole`) those that are missing."""
+        """What is wrong with the output: rows that are there too often, that were never fed, and where the query is at
+        its end (`whole`) those that are missing.
+        """
         seen, counts = Counter[Seen](), Counter[str]()
         doubled: set[str] = set()
         for cluster in self.clusters:
@@ -308,14 +311,10 @@ class World:
             if fed is None:
                 problems.append(f"{value} was never fed")
             elif fed[1] != key or (at and at - fed[2] not in self.shifts):
-                problems.append(
-                    f"{value[:12]} has key {key!r} and time {at}, fed with {fed[1]!r} and {fed[2]}"
-                )
+                problems.append(f"{value[:12]} has key {key!r} and time {at}, fed with {fed[1]!r} and {fed[2]}")
             elif at:
                 shifts.setdefault(list(self.fed).index(value) // ROWS, set()).add(at - fed[2])
-        problems += [
-            f"batch {batch} has times of {len(each)} zones" for batch, each in shifts.items() if len(each) > 1
-        ]
+        problems += [f"batch {batch} has times of {len(each)} zones" for batch, each in shifts.items() if len(each) > 1]
         missing = sorted(value for value in self.fed if value not in counts and value not in self.excused)
         if doubled:
             problems.append(f"{len(doubled)} rows come more than once: {_names(sorted(doubled))}")

@@ -33,9 +33,7 @@ def main() -> int:
             found = matrix.play(rung, list(matrix.cells()))
             results += found
             bad = sum(bool(each.problems) for each in found)
-            print(
-                f"{rung.name}: {len(found)} cells, {bad} failed, {time.monotonic() - began:.0f} s", flush=True
-            )
+            print(f"{rung.name}: {len(found)} cells, {bad} failed, {time.monotonic() - began:.0f} s", flush=True)
         if arguments.only != "matrix":
             began = time.monotonic()
             numbers = range(number, arguments.rounds, len(matrix.RUNGS))

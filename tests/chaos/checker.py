@@ -2,12 +2,13 @@
 
 Owns: the kinds of anomaly, and what proves each (Jepsen's names where it has one: G1a is ABORTED_READ).
 Does not know: how a history was collected.
-Invariants: pure; the order of the answer depends on the history alone; reported is only what no legal run can show. So what
-was seen during the run is judged by what became of it: an EndTxn is decided when the coordinator has prepared it, and its
-markers reach the ledger, the group and each output partition later, in any order.
+Invariants: pure; the order of the answer depends on the history alone; reported is only what no legal run can show. So
+what was seen during the run is judged by what became of it: an EndTxn is decided when the coordinator has prepared it,
+and its markers reach the ledger, the group and each output partition later, in any order.
 
-"Visible" is what a committed read showed, or what the log holds as committed: a reader that hides a record and a log that
-lacks it are caught alike. Rows are looked up by record and place, never counted by offsets, which markers take too.
+"Visible" is what a committed read showed, or what the log holds as committed: a reader that hides a record and a log
+that lacks it are caught alike. Rows are looked up by record and place, never counted by offsets, which markers take
+too.
 """
 
 from __future__ import annotations
@@ -124,8 +125,7 @@ def phantoms(evidence: Evidence) -> Iterator[str]:
             yield f"record {record!r} at {', '.join(at_place(*place) for place in places)} belongs to no batch"
     asked = {batch.id for batch in evidence.history.batches}
     yield from (
-        f"batch {batch} was decided; the job was never asked for it"
-        for batch in sorted(evidence.decided - asked)
+        f"batch {batch} was decided; the job was never asked for it" for batch in sorted(evidence.decided - asked)
     )
 
 
@@ -204,15 +204,12 @@ def split_transactions(evidence: Evidence) -> Iterator[str]:
         for entry in part.entries:
             if part.fate is Fate.COMMITTED and entry.record in evidence.origin:
                 unit = evidence.origin[entry.record].unit(evidence.history.scope)
-                units[part.transaction].setdefault(
-                    unit, f"{entry.record!r} at {at_place(*part.where, entry.offset)}"
-                )
+                units[part.transaction].setdefault(unit, f"{entry.record!r} at {at_place(*part.where, entry.offset)}")
                 carriers[unit][part.transaction].add(entry.record)
     for transaction, ends in fates.items():
         if Fate.COMMITTED in ends and Fate.ABORTED in ends:
             committed, aborted = (
-                at_place(*ends[fate].where, ends[fate].entries[0].offset)
-                for fate in (Fate.COMMITTED, Fate.ABORTED)
+                at_place(*ends[fate].where, ends[fate].entries[0].offset) for fate in (Fate.COMMITTED, Fate.ABORTED)
             )
             yield f"{_transaction(transaction)} is committed at {committed} and aborted at {aborted}"
     for transaction, carried in units.items():
@@ -245,9 +242,7 @@ def inconsistent_offsets(evidence: Evidence) -> Iterator[str]:
         for where in behind:
             yield f"{at_place(*where)} went from {before[where]} back to {offsets.get(where)} at moment {at}"
         if offsets not in expected.values():
-            whose = next(
-                (f"batch {batch}, never decided" for batch, state in ahead.items() if state == offsets), None
-            )
+            whose = next((f"batch {batch}, never decided" for batch, state in ahead.items() if state == offsets), None)
             yield f"{_named(offsets)} at moment {at} are those of {whose or 'no batch'}"
         before = offsets
     last = evidence.history.final.group_offsets
@@ -336,7 +331,9 @@ def _first_seen(reads: Iterable[Read]) -> Iterator[tuple[int, Row]]:
 def _expected_offsets(
     evidence: Evidence,
 ) -> tuple[dict[int, dict[Partition, int]], dict[int | None, dict[Partition, int]]]:
-    """(undecided batch -> the offsets it would have left, decided batch -> the offsets it left); None: before any batch."""
+    """(undecided batch -> the offsets it would have left, decided batch -> the offsets it left); None: before any
+    batch.
+    """
     ahead: dict[int, dict[Partition, int]] = {}
     expected: dict[int | None, dict[Partition, int]] = {None: {}}
     state: dict[Partition, int] = {}

@@ -1,13 +1,13 @@
 """What a run under faults was asked to do, and what independent witnesses saw of it.
 
-Owns: the shapes of a history, refusing one that nobody can judge, the transactions that a log consists of, and finding a
-record's origin, fate and places.
+Owns: the shapes of a history, refusing one that nobody can judge, the transactions that a log consists of, and finding
+a record's origin, fate and places.
 Does not know: how it was collected, what is right or wrong with it (`checker`).
-Invariants: a History that exists can be judged: ids and moments rise, records are unique, the last read is a committed one,
-taken after everything else was seen.
+Invariants: a History that exists can be judged: ids and moments rise, records are unique, the last read is a committed
+one, taken after everything else was seen.
 
-`at` is a moment: a number that rises over the whole run, one counter for all watchers; it has no unit. An observation carries
-the moment at which it was complete.
+`at` is a moment: a number that rises over the whole run, one counter for all watchers; it has no unit. An observation
+carries the moment at which it was complete.
 """
 
 from __future__ import annotations
@@ -112,9 +112,11 @@ class Row(NamedTuple):
 class Read:
     """Everything that a reader was given from the first offset of every output partition to its end of that moment.
 
-    The end is the last stable offset, or the high watermark for read_uncommitted. `group_offsets`: the offsets committed
-    for the pipeline's group, None where nobody asked. With Scope.BATCH a committed read must not be taken while markers
-    are on their way: Kafka writes them partition by partition, so a reader of several sees part of any transaction then.
+    The end is the last stable offset, or the high watermark for read_uncommitted. `group_offsets`: the offsets
+    committed for the pipeline's group, None where nobody asked. With Scope.BATCH a committed read must not be taken
+    while markers
+    are on their way: Kafka writes them partition by partition, so a reader of several sees part of any transaction
+    then.
     """
 
     at: int
@@ -145,7 +147,9 @@ class OffsetsSeen:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that was planned, and whether it proved that it happened. `kind` is its class, `name` the one instance."""
+    """A fault that was planned, and whether it proved that it happened. `kind` is its class, `name` the one
+    instance.
+    """
 
     kind: str
     name: str
@@ -156,7 +160,8 @@ class Fault:
 class History:
     """One run of one query under one pipeline, all restarts included, watched to its end.
 
-    batches: by rising id; all that were begun.  log: every output partition from its first offset to its end, one replica
+    batches: by rising id; all that were begun.  log: every output partition from its first offset to its end, one
+    replica
     each, in any order.  reads: by rising moment; the last is committed and the last observation of all.  decisions: all
     of the pipeline in the ledger's own order; several may be seen at one moment.  offsets_seen: by rising moment.
     open_transactions: the transactional ids that Kafka's tools still list as open or hanging at the end.
@@ -193,9 +198,7 @@ class History:
         )
         yield from (
             f"the log has {count} entries at {topic}-{partition}@{offset}"
-            for (topic, partition, offset), count in _repeated(
-                (*entry.where, entry.offset) for entry in self.log
-            )
+            for (topic, partition, offset), count in _repeated((*entry.where, entry.offset) for entry in self.log)
         )
         moments = [read.at for read in self.reads]
         seen = [each.at for each in self.offsets_seen]
@@ -336,9 +339,7 @@ class Evidence:
         self.reads = [read for read in history.reads if read.isolation is Isolation.COMMITTED]
         self.parts, self.epoch_faults = transactions_in(history.log)
         self.fate = {(*part.where, entry.offset): part.fate for part in self.parts for entry in part.entries}
-        self.in_log = {
-            (*part.where, each.offset): each.record for part in self.parts for each in part.entries
-        }
+        self.in_log = {(*part.where, each.offset): each.record for part in self.parts for each in part.entries}
 
     @cached_property
     def sightings(self) -> dict[str | None, list[Place]]:
@@ -353,9 +354,9 @@ class Evidence:
 
     @cached_property
     def observed_offsets(self) -> list[tuple[int, dict[Partition, int]]]:
-        """(moment, the group's offsets) by rising moment, from both kinds of watchers; without partitions that have none."""
+        """(moment, the group's offsets) by rising moment, from both kinds of watchers; without partitions that have
+        none.
+        """
         found = [(each.at, each.offsets) for each in self.history.offsets_seen]
-        found += [
-            (read.at, read.group_offsets) for read in self.history.reads if read.group_offsets is not None
-        ]
+        found += [(read.at, read.group_offsets) for read in self.history.reads if read.group_offsets is not None]
         return [(at, without_none(offsets)) for at, offsets in sorted(found, key=lambda each: each[0])]

@@ -1,9 +1,11 @@
-"""A streaming query without Spark: driver and tasks as processes, a checkpoint as Spark keeps one, faults at named points.
+"""A streaming query without Spark: driver and tasks as processes, a checkpoint as Spark keeps one, faults at named
+points.
 
 Owns: the order that Spark gives (offsets file, batch, commits file), tasks in processes of their own, their retries.
 Does not know: which faults there are to be (`matrix`, `rounds`), how the result is judged.
 Invariants: everything below this module is the product; a batch's rows depend on nothing but its number, so a replay
-writes the same; a killed task is tried again as Spark does, four times in all; a task whose driver dies goes on as a zombie.
+writes the same; a killed task is tried again as Spark does, four times in all; a task whose driver dies goes on as a
+zombie.
 """
 
 from __future__ import annotations
@@ -294,9 +296,7 @@ def _task(
     values = list(job.batches[batch][slot])
     rows = arrow_batches(values, job.pause_between_rows_s)
     try:
-        seal = (
-            write_shared(plan, slot, rows) if isinstance(plan, SharedPlan) else write_slot(plan, slot, rows)
-        )
+        seal = write_shared(plan, slot, rows) if isinstance(plan, SharedPlan) else write_slot(plan, slot, rows)
     except ExactlyOnceError as error:
         answer.send(error)
     else:

@@ -2,8 +2,8 @@
 
 Owns: finding a topic's segment files, one run of the tool for all of them, reading its text.
 Does not know: the product; what the entries mean.
-Invariants: every line of the text is understood or the dump is refused, so nothing is left out silently; no broker is asked, so a
-broken last stable offset hides nothing.
+Invariants: every line of the text is understood or the dump is refused, so nothing is left out silently; no broker is
+asked, so a broken last stable offset hides nothing.
 
 Values have to be ASCII without line breaks: the tool prints them as they are, in its own encoding, into lines.
 """
@@ -40,8 +40,8 @@ _MARKER = re.compile(r"\] endTxnMarker: (?P<kind>COMMIT|ABORT) coordinatorEpoch:
 def dump(kafka: LocalKafka, topics: Collection[str], broker: int = 0) -> tuple[LogEntry, ...]:
     """Every entry of the topics' partitions of which a broker has a replica, partition by partition, by rising offset.
 
-    To be called when nobody writes any more: a batch that is half written is refused, as is all else that the tool finds
-    wrong with a file (ValueError). LocalError where the tool does not run, or a topic has no files.
+    To be called when nobody writes any more: a batch that is half written is refused, as is all else that the tool
+    finds wrong with a file (ValueError). LocalError where the tool does not run, or a topic has no files.
     """
     files = segment_files(kafka.data_dir / f"broker-{broker}", topics)
     said = ""

@@ -123,10 +123,7 @@ def job_for(broker: LocalKafka, source: str, *, timeout_ms: int, batches: int = 
     topic = topics_of(broker)()
     number = next(_numbers)
     rows = tuple(
-        tuple(
-            tuple(f"{number}.{batch}.{slot}.{row} " + "x" * 200 for row in range(ROWS))
-            for slot in range(SLOTS)
-        )
+        tuple(tuple(f"{number}.{batch}.{slot}.{row} " + "x" * 200 for row in range(ROWS)) for slot in range(SLOTS))
         for batch in range(batches)
     )
     return Job(
@@ -140,9 +137,7 @@ def job_for(broker: LocalKafka, source: str, *, timeout_ms: int, batches: int = 
         },
         checkpoint=Path(tempfile.mkdtemp(prefix=f"chaos-{os.getpid()}-")),
         batches=rows,
-        offsets=tuple(
-            ((source, 0, 10 * (batch + 1)), (source, 2, 7 * (batch + 1))) for batch in range(batches)
-        ),
+        offsets=tuple(((source, 0, 10 * (batch + 1)), (source, 2, 7 * (batch + 1))) for batch in range(batches)),
     )
 
 
@@ -199,16 +194,12 @@ class Stage:
             if self.rung.times_out and after[name]:
                 result.problems.append(f"{after[name]} transactions had not timed out")
             if not self.rung.times_out and after[name] != before[name]:
-                result.problems.append(
-                    f"{before[name]} transactions were open, {after[name]} outlived the timeout"
-                )
+                result.problems.append(f"{before[name]} transactions were open, {after[name]} outlived the timeout")
 
     def _open_slots(self, results: Sequence[Result]) -> dict[str, int]:
         open_now = watch.open_transactions(self.broker)
         return {
-            pipeline: sum(
-                name.startswith(f"{pipeline}.") and not name.endswith(".driver") for name in open_now
-            )
+            pipeline: sum(name.startswith(f"{pipeline}.") and not name.endswith(".driver") for name in open_now)
             for pipeline in (each.job.options["pipeline"] for each in results)
         }
 

@@ -69,9 +69,7 @@ def _played(broker: EmbeddedKafka, history: History) -> str:
 
 def table(found: dict[History, dict[str, str]]) -> str:
     """A row for each place and point, a column for each scope, restart and version."""
-    columns = [
-        (scope, late, version) for scope in ("task", "batch") for late in (False, True) for version in "12"
-    ]
+    columns = [(scope, late, version) for scope in ("task", "batch") for late in (False, True) for version in "12"]
     heads = [f"{scope}, {'late' if late else 'at once'}, TV{version}" for scope, late, version in columns]
     rows: dict[tuple[str, str, str], dict[tuple[str, bool, str], str]] = {}
     for history, cell in found.items():

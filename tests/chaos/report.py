@@ -2,7 +2,8 @@
 
 Owns: words and tables, the place of the matrix in docs/design.
 Does not know: how anything was played.
-Invariants: a cell that did not pass is marked as such in the table, never left out; numbers come from the results alone.
+Invariants: a cell that did not pass is marked as such in the table, never left out; numbers come from the results
+alone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ def matrix_table(results: Sequence[Result]) -> str:
     """One line per point; per rung and victim what it took, at once / late."""
     rungs = list(dict.fromkeys(result.rung for result in results))
     by_cell = {
-        (each.rung, each.cell.point, each.cell.count, each.cell.victim, each.cell.late): each
-        for each in results
+        (each.rung, each.cell.point, each.cell.count, each.cell.victim, each.cell.late): each for each in results
     }
     head = ["point", *(f"{rung}: {victim}" for rung in rungs for victim in _VICTIMS)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]

@@ -4,8 +4,8 @@
 
 Owns: drawing a round's faults from its seed, striking, watching meanwhile.
 Does not know: how a job runs (`job`), what is right (`checker`).
-Invariants: a round's plan depends on its seed alone, so any can be played again (the machine's pace still decides where a
-strike lands); a strike counts as fired only where the process was there and is gone.
+Invariants: a round's plan depends on its seed alone, so any can be played again (the machine's pace still decides where
+a strike lands); a strike counts as fired only where the process was there and is gone.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Owns: a model of a job, its Kafka and its watchers, told in steps (`World`); the two tables of stories; the score.
 Does not know: how the checker finds anything.
-Invariants: the model works out by itself what a reader sees and shares no code with the checker; a bad story names every kind
-that is in it, and words that a message has to contain.
+Invariants: the model works out by itself what a reader sees and shares no code with the checker; a bad story names
+every kind that is in it, and words that a message has to contain.
 
-A story is text: `step argument name=value; step ...`; the steps are World's public methods. `b0.s1.r2` is row 2 of slot 1 of
-batch 0, `out-1@5` a place.
+A story is text: `step argument name=value; step ...`; the steps are World's public methods. `b0.s1.r2` is row 2 of slot
+1 of batch 0, `out-1@5` a place.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Attempt:
 class World:
     """A job, its Kafka and its watchers. Each step happens as told, right or wrong.
 
-    Row r of a slot goes to partition r % partitions; slot s writes as producer 100 + s. An attempt is called `batch.slot`
-    unless it gets a name; `batch` alone means the newest attempts of all its slots.
+    Row r of a slot goes to partition r % partitions; slot s writes as producer 100 + s. An attempt is called
+    `batch.slot` unless it gets a name; `batch` alone means the newest attempts of all its slots.
     """
 
     def __init__(self, story: str = "", sizes: tuple[tuple[int, ...], ...] = SIZES) -> None:
@@ -215,11 +215,7 @@ class World:
     # ---- the model's own
 
     def _named(self, name: str) -> list[str]:
-        return (
-            [name]
-            if name in self.attempts
-            else [each for each in self.attempts if each.startswith(f"{name}.")]
-        )
+        return [name] if name in self.attempts else [each for each in self.attempts if each.startswith(f"{name}.")]
 
     def _end(self, kind: EntryKind, names: tuple[str, ...], also: str) -> None:
         for attempt in (self.attempts[each] for name in names for each in self._named(name)):
@@ -228,9 +224,7 @@ class World:
                 self._append(partition, kind, replace(attempt, epoch=attempt.epoch + bumped))
             attempt.end = kind
 
-    def _append(
-        self, partition: int, kind: EntryKind, by: Attempt, row: str | None = None, inside: bool = True
-    ) -> int:
+    def _append(self, partition: int, kind: EntryKind, by: Attempt, row: str | None = None, inside: bool = True) -> int:
         log = self._logs[partition]
         log.append(LogEntry(TOPIC, partition, len(log), kind, by.producer_id, by.epoch, row, inside))
         return len(log) - 1
@@ -239,9 +233,7 @@ class World:
         rows: list[Row] = []
         for partition, log in enumerate(self._logs):
             owners = {entry.offset: self._owners.get((partition, entry.offset)) for entry in log}
-            unended = [
-                each.first[partition] for each in owners.values() if each is not None and each.end is None
-            ]
+            unended = [each.first[partition] for each in owners.values() if each is not None and each.end is None]
             stable = min(unended, default=len(log))
             for entry in log:
                 owner = owners[entry.offset]

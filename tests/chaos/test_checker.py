@@ -224,9 +224,7 @@ def test_a_last_read_with_any_aborted_row_is_rejected(run: tuple[str, Sizes], da
 
 @settings(max_examples=40)
 @given(legal_runs(), st.data())
-def test_a_log_that_lacks_any_record_that_was_read_is_rejected(
-    run: tuple[str, Sizes], data: st.DataObject
-) -> None:
+def test_a_log_that_lacks_any_record_that_was_read_is_rejected(run: tuple[str, Sizes], data: st.DataObject) -> None:
     history = World(*run).history()
     row = data.draw(st.sampled_from(history.final.rows))
 

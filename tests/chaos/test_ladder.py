@@ -1,4 +1,6 @@
-"""The ladder of transaction versions, upgrades in between, epochs that roll over, ids that expire, time that runs out."""
+"""The ladder of transaction versions, upgrades in between, epochs that roll over, ids that expire, time that runs
+out.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def found_wrong(broker: LocalKafka, job: Job) -> list[str]:
 
 
 def test_what_was_decided_before_an_upgrade_is_finished_after_it_in_its_own_class() -> None:
-    """TV1, then TV2, then 2PC, then TV2 again: at each step a batch is decided and its driver killed before the ends."""
+    """TV1, then TV2, then 2PC, then TV2 again: at each step a batch is decided and its driver killed before the
+    ends.
+    """
     with LocalKafka(config=LOOKS_OFTEN, transaction_version=1, fast_start=True) as broker:
         job = job_for(broker, topics_of(broker)(), timeout_ms=60_000, batches=5)
         # A batch that is resumed has its slots ended one by one, as they are proven; after those comes the next batch.

@@ -111,9 +111,7 @@ def test_an_empty_dump_has_no_entries() -> None:
         (DUMP[DUMP.index("\n| offset: 6") :], "", "ends 1 records too early"),
     ],
 )
-def test_a_dump_that_is_not_understood_to_its_last_line_is_refused(
-    said: str, instead: str, because: str
-) -> None:
+def test_a_dump_that_is_not_understood_to_its_last_line_is_refused(said: str, instead: str, because: str) -> None:
     changed = DUMP.replace(said, instead)
     assert changed != DUMP
 
@@ -175,9 +173,7 @@ def test_a_real_log_has_its_records_and_markers_in_order(kafka: LocalKafka, topi
 
     entries = dump(kafka, [name])
 
-    assert [
-        (each.partition, each.offset, each.kind, each.record, each.transactional) for each in entries
-    ] == [
+    assert [(each.partition, each.offset, each.kind, each.record, each.transactional) for each in entries] == [
         (0, 0, EntryKind.DATA, "kept", True),
         (0, 1, EntryKind.DATA, "", True),
         (0, 2, EntryKind.DATA, None, True),

@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.chaos]
 BROKERS = 3
 
 _STALLED_S = 60.0
-"""A killed broker is missed after 4 s here, elections and our own retries take a few more; half would fail on a busy machine."""
+"""A killed broker is missed after 4 s here, elections and our own retries take a few more; half would fail on a busy
+machine.
+"""
 
 
 def move_leaders_back(cluster: LocalKafka) -> None:

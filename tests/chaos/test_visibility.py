@@ -24,9 +24,7 @@ from tests.support.brokers import AnyKafka
 SLOTS, ROWS, MOST_RUNS = 2, 60, 60
 
 
-def job_of(
-    broker: AnyKafka, batches: int, *, scope: str, strike: Strike | None = None, batch_bytes: int = 2048
-) -> Job:
+def job_of(broker: AnyKafka, batches: int, *, scope: str, strike: Strike | None = None, batch_bytes: int = 2048) -> Job:
     topic, source = topics_of(broker)(), topics_of(broker)()
     return Job(
         options={
@@ -134,7 +132,8 @@ def test_looks_that_saw_nothing_new_are_left_out() -> None:
 
 @pytest.mark.kafka
 def test_with_scope_task_a_reader_can_see_a_part_of_a_batch(kafka: AnyKafka) -> None:
-    # Batches so large that each slot fills one, in a partition of its own: what one has ended does not wait for the other.
+    # Batches so large that each slot fills one, in a partition of its own: what one has ended does not wait for the
+    # other.
     job = job_of(kafka, 1, scope="task", strike=Strike(ENDS_ARRIVED, 1, None, "wait"), batch_bytes=65536)
     with watcher_of(kafka, job) as watcher:
         run = start(job)

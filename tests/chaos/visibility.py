@@ -1,21 +1,24 @@
-"""Whether a reader ever sees a part of a micro-batch: looks at the last stable offsets while a job runs, judged afterwards.
+"""Whether a reader ever sees a part of a micro-batch: looks at the last stable offsets while a job runs, judged
+afterwards.
 
 Owns: when to look, what a look means, the judgement.
 Does not know: how the job commits, in which scope.
-Invariants: a finding is a moment at which a read_committed reader could read some records of a batch and not the others, and
-at which no coordinator was writing markers.
+Invariants: a finding is a moment at which a read_committed reader could read some records of a batch and not the
+others, and at which no coordinator was writing markers.
 
 The argument. A read_committed reader can read exactly the committed records below the last stable offset (LSO) of their
-partition; so what is visible at a moment follows from the LSOs of that moment and from which records are committed in the
-end. (Aborted records never show; one read of everything at the end tells the committed ones.) Offsets of several
-partitions cannot be asked for at one moment, and Kafka itself does not write the markers of one transaction at one moment:
-after the coordinator has logged PrepareCommit it writes them one by one, which takes milliseconds and needs nobody's
+partition; so what is visible at a moment follows from the LSOs of that moment and from which records are committed in
+the end. (Aborted records never show; one read of everything at the end tells the committed ones.) Offsets of several
+partitions cannot be asked for at one moment, and Kafka itself does not write the markers of one transaction at one
+moment: after the coordinator has logged PrepareCommit it writes them one by one, which takes milliseconds and needs
+nobody's
 further word. So a look is three steps: the LSOs (`first`), then waiting until no transaction of the pipeline is in a
-Prepare state, then the LSOs again (`second`). LSOs only grow, so a batch of which anything is below `first` began to show
-before the wait was over. Where its records are one transaction, that transaction had logged PrepareCommit before `first`
-was complete; after the wait it is complete, and a coordinator says so only when every marker is written; so everything is below `second`.
-Where they are several transactions, some may be open still: then a part shows, for as long as it takes their owner to end
-them, and `second` has the one and not the other. No clock and no tolerance is needed.
+Prepare state, then the LSOs again (`second`). LSOs only grow, so a batch of which anything is below `first` began to
+show before the wait was over. Where its records are one transaction, that transaction had logged PrepareCommit before
+`first` was complete; after the wait it is complete, and a coordinator says so only when every marker is written; so
+everything is below `second`. Where they are several transactions, some may be open still: then a part shows, for as
+long as it takes their owner to end them, and `second` has the one and not the other. No clock and no tolerance is
+needed.
 """
 
 from __future__ import annotations
@@ -69,11 +72,7 @@ def parts_seen(looks: Sequence[Look], records: Sequence[Record]) -> list[PartSee
     for look in looks:
         begun = {record.batch for record in records if record.offset < look.first[record.partition]}
         seen = Counter(record.batch for record in records if record.offset < look.second[record.partition])
-        found += [
-            PartSeen(batch, seen[batch], sizes[batch])
-            for batch in sorted(begun)
-            if seen[batch] < sizes[batch]
-        ]
+        found += [PartSeen(batch, seen[batch], sizes[batch]) for batch in sorted(begun) if seen[batch] < sizes[batch]]
     return found
 
 
@@ -130,10 +129,7 @@ class Watcher:
     def look(self) -> Look:
         """One look."""
         first = self._stable()
-        while any(
-            name.startswith(f"{self.pipeline}.")
-            for name in admin.list_transactions(self._cluster, _PREPARING)
-        ):
+        while any(name.startswith(f"{self.pipeline}.") for name in admin.list_transactions(self._cluster, _PREPARING)):
             self._cluster.pause(1)
         return Look(first, self._stable())
 

@@ -2,8 +2,8 @@
 
 Owns: reading topics to their ends, the transactions that are still open, putting a History together.
 Does not know: which faults were made, what is right (`checker`).
-Invariants: nothing here uses the product's client or codec, or a mistake of theirs would be invisible; a read ends at the
-partition's end of that moment and is not cut short by markers or aborted records.
+Invariants: nothing here uses the product's client or codec, or a mistake of theirs would be invisible; a read ends at
+the partition's end of that moment and is not cut short by markers or aborted records.
 """
 
 from __future__ import annotations
@@ -115,9 +115,7 @@ def group_offsets(broker: LocalKafka, job: Job) -> Offsets:
     try:
         wanted = {(topic, number) for batch in job.offsets for topic, number, _ in batch}
         asked = [TopicPartition(*where) for where in sorted(wanted)]
-        return {
-            (each.topic, each.partition): each.offset for each in consumer.committed(asked, timeout=_ANSWER_S)
-        }
+        return {(each.topic, each.partition): each.offset for each in consumer.committed(asked, timeout=_ANSWER_S)}
     finally:
         consumer.close()
 
@@ -176,9 +174,7 @@ class Witnesses:
     ) -> History:
         """All that is known of one job, for `checker.check`: with what was seen in its course, and a last read now."""
         topic, pipeline = job.options["topic"], job.options["pipeline"]
-        begun = sorted(
-            int(path.name) for path in (job.checkpoint / "offsets").iterdir() if path.name.isdigit()
-        )
+        begun = sorted(int(path.name) for path in (job.checkpoint / "offsets").iterdir() if path.name.isdigit())
         done = sorted(int(path.name) for path in (job.checkpoint / "commits").iterdir())
         return History(
             scope=Scope.TASK,
@@ -189,8 +185,7 @@ class Witnesses:
             log=tuple(entry for entry in self.log if entry.topic == topic),
             reads=(*reads, look(self.broker, job)),
             decisions=tuple(
-                Decided(self.ledger.at, batch, repaired)
-                for batch, repaired in self.ledger.decisions.get(pipeline, ())
+                Decided(self.ledger.at, batch, repaired) for batch, repaired in self.ledger.decisions.get(pipeline, ())
             ),
             offsets_seen=tuple(offsets_seen),
             open_transactions=tuple(

@@ -67,9 +67,7 @@ def configure(directory: Path, files: Mapping[str, Mapping[str, str]]) -> None:
     # A server that is started again has its directory already, and other ports.
     directory.mkdir(parents=True, exist_ok=True)
     for name, values in files.items():
-        rows = (
-            f"<property><name>{key}</name><value>{value}</value></property>" for key, value in values.items()
-        )
+        rows = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in values.items())
         (directory / f"{name}.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
     (directory / "log4j2.properties").write_text(_LOGGING)
 

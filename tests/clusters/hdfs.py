@@ -1,4 +1,5 @@
-"""A real HDFS on loopback: one NameNode and one DataNode, each a process of its own; and libhdfs, by which Arrow reads it.
+"""A real HDFS on loopback: one NameNode and one DataNode, each a process of its own; and libhdfs, by which Arrow reads
+it.
 
 Owns: their configuration, starting and ending them; building libhdfs of its C sources.
 Does not know: Spark, checkpoints.
@@ -82,9 +83,7 @@ class Hdfs:
     def names(self, path: str) -> list[str]:
         """The names in a directory, by a plain request; none where it does not exist."""
         try:
-            with urllib.request.urlopen(
-                f"http://{self._web}/webhdfs/v1{path}?op=LISTSTATUS", timeout=60
-            ) as answer:
+            with urllib.request.urlopen(f"http://{self._web}/webhdfs/v1{path}?op=LISTSTATUS", timeout=60) as answer:
                 found = json.load(answer)["FileStatuses"]["FileStatus"]
         except urllib.error.HTTPError as error:
             if error.code != 404:
@@ -113,8 +112,9 @@ def arrow_reads_hdfs() -> dict[str, str]:
 
 
 def libhdfs() -> Path:
-    """libhdfs.so, built once of the sources that requirements/libhdfs.txt pins. Where there is no C compiler, or a Java without its
-    headers, the test is skipped and says so."""
+    """libhdfs.so, built once of the sources that requirements/libhdfs.txt pins. Where there is no C compiler, or a Java
+    without its headers, the test is skipped and says so.
+    """
     home = Path(require_java().home)
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None or not (home / "include" / "jni.h").exists():
@@ -126,7 +126,8 @@ def libhdfs() -> Path:
 
 
 def _sources(directory: Path) -> Path:
-    # pip asks a package's setup.py for its name before it hands it over, and this one uses what setuptools dropped in version 81.
+    # pip asks a package's setup.py for its name before it hands it over, and this one uses what setuptools dropped in
+    # version 81.
     constraint = directory / "constraint.txt"
     constraint.write_text("setuptools<81\n")
     environ = {**os.environ, "PIP_CONSTRAINT": str(constraint), "PIP_BUILD_CONSTRAINT": str(constraint)}

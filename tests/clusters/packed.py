@@ -59,7 +59,9 @@ def required(name: str = "pyspark-kafka-eos") -> set[str]:
 
 
 def wheels() -> Path:
-    """A directory with what `required` names and with requirements/clusters.txt, fetched once by the hashes of the locks."""
+    """A directory with what `required` names and with requirements/clusters.txt, fetched once by the hashes of the
+    locks.
+    """
     package, tools = (REQUIREMENTS / f"{name}.txt" for name in ("test", "clusters"))
     wanted = required()
     locked = [each[0] for each in _entries(package) if canonicalize_name(each[1]) in wanted]
@@ -71,9 +73,7 @@ def wheels() -> Path:
             lock = directory / "lock.txt"
             lock.write_text("\n".join(locked) + "\n")
             command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--require-hashes"]
-            subprocess.run(
-                [*command, "--requirement", lock, "--wheel-dir", directory], check=True, timeout=WITHIN_S
-            )
+            subprocess.run([*command, "--requirement", lock, "--wheel-dir", directory], check=True, timeout=WITHIN_S)
     return final
 
 
@@ -95,7 +95,9 @@ def python_on_path(directory: Path) -> Path:
 
 
 def pack(directory: Path, wheel: Path) -> None:
-    """Run the page's commands in `directory`: afterwards it has environment/, environment.tar.gz and the job's files."""
+    """Run the page's commands in `directory`: afterwards it has environment/, environment.tar.gz and the job's
+    files.
+    """
     environ = {
         "PATH": f"{python_on_path(directory)}:/usr/bin:/bin", "HOME": str(directory), "LANG": "C.UTF-8",
         **pip_environ(wheels(), wheel.parent),

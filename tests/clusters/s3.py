@@ -58,17 +58,13 @@ class S3:
 
     def keys(self, prefix: str) -> list[str]:
         """The keys of the bucket that begin with this, by a plain request."""
-        with urllib.request.urlopen(
-            f"{self._address}/{BUCKET}?list-type=2&prefix={prefix}", timeout=60
-        ) as answer:
+        with urllib.request.urlopen(f"{self._address}/{BUCKET}?list-type=2&prefix={prefix}", timeout=60) as answer:
             return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
 
     @property
     def of_spark(self) -> dict[str, str]:
         """What Spark's session has for S3."""
-        jars = fetch(
-            f"hadoop-aws-{HADOOP}", (Artifact("org.apache.hadoop", "hadoop-aws", HADOOP),), require_java()
-        )
+        jars = fetch(f"hadoop-aws-{HADOOP}", (Artifact("org.apache.hadoop", "hadoop-aws", HADOOP),), require_java())
         settings = {
             "endpoint": self._address, "endpoint.region": REGION, "path.style.access": "true",
             "connection.ssl.enabled": "false", "access.key": KEY, "secret.key": SECRET,

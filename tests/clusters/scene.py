@@ -32,17 +32,22 @@ from tests.support.quick_start import QUICK_START, flags
 PER_BATCH = 250
 
 AHEAD = 16 * PER_BATCH
-"""What the job has before it whenever a test waits for the moment of a kill. A look at the output takes as long as several batches, so
-with a quarter of it a quick job could be idle at that moment."""
+"""What the job has before it whenever a test waits for the moment of a kill. A look at the output takes as long as
+several batches, so with a quarter of it a quick job could be idle at that moment.
+"""
 
 GIVEN, WRITTEN, GROUP = "orders", "orders.clean", "clean-orders"
 """As transform.yaml names them."""
 
 WITHIN_S = 600.0
-"""For anything that a test waits for. The longest, a new driver on YARN, took some 300 s with fifteen others at work."""
+"""For anything that a test waits for. The longest, a new driver on YARN, took some 300 s with fifteen others at
+work.
+"""
 
 TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives a new Python worker 10 s, by a constant. A busy machine takes longer, and the job then ends before its first batch."""
+"""Spark gives a new Python worker 10 s, by a constant. A busy machine takes longer, and the job then ends before its
+first batch.
+"""
 
 EXECUTOR, MASTER_OF_APPLICATION = "CoarseGrainedExecutorBackend", "deploy.yarn.ApplicationMaster"
 
@@ -89,7 +94,9 @@ class Scene:
         self.fed = max(self.fed, count)
 
     def _stay_ahead(self, look: Look) -> None:
-        """Add to the input what the job has consumed of it. At most five times a second: the question takes time, too."""
+        """Add to the input what the job has consumed of it. At most five times a second: the question takes time,
+        too.
+        """
         if time.monotonic() - self._fed_at > 0.2:
             self._fed_at = time.monotonic()
             self._feed_to(sum(look.group_offsets(GROUP, GIVEN).values()) + AHEAD)
@@ -111,9 +118,7 @@ class Scene:
         """Where the job keeps its checkpoint."""
         return self.directory / "checkpoint"
 
-    def submit(
-        self, heading: str, changes: Mapping[str, str], environ: Mapping[str, str], number: int = 0
-    ) -> Child:
+    def submit(self, heading: str, changes: Mapping[str, str], environ: Mapping[str, str], number: int = 0) -> Child:
         """Run the page's command under this heading, after the page's variables."""
         exports = block(
             "Name the cluster and the brokers",
@@ -179,8 +184,9 @@ class Scene:
     # ---- processes
 
     def kill_one(self, mark: str, directory: Path | None = None) -> None:
-        """SIGKILL one Java process of the cluster with this in its command line, and wait until it is gone. `directory`: that of
-        the cluster, where it is not this one."""
+        """SIGKILL one Java process of the cluster with this in its command line, and wait until it is gone.
+        `directory`: that of the cluster, where it is not this one.
+        """
         kill([min(eventually(mark, lambda: pids_in(directory or self.directory, mark)))])
 
 

@@ -2,8 +2,8 @@
 
     python sweeper.py DIRECTORY
 
-A NodeManager starts each container in a session of its own, which the guard of `embedded_kafka.child.processes` does not reach.
-This process runs under such a guard, which asks it to end when the tests have ended.
+A NodeManager starts each container in a session of its own, which the guard of `embedded_kafka.child.processes` does
+not reach. This process runs under such a guard, which asks it to end when the tests have ended.
 
 Owns: SIGKILL to every process whose working directory lies in DIRECTORY.
 """

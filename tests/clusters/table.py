@@ -1,4 +1,5 @@
-"""The tables of docs/deploying.md that `make clusters` makes: what was run, on what it ran, how long it took, how large things are.
+"""The tables of docs/deploying.md that `make clusters` makes: what was run, on what it ran, how long it took, how large
+things are.
 
     pytest -m clusters tests/clusters --write-page
 
@@ -72,9 +73,7 @@ def written(outcomes: Mapping[str, str], sizes: Mapping[str, float], text: str) 
         for test, (runs, killed) in LINES.items()
     )
     measured = {what: f"{sizes[name] / 1e6:.1f}" for name, what in SIZES.items() if name in sizes}
-    table = "".join(
-        f"| {what} | {measured.get(what) or had.get(what, NOT_SEEN)} |\n" for what in SIZES.values()
-    )
+    table = "".join(f"| {what} | {measured.get(what) or had.get(what, NOT_SEEN)} |\n" for what in SIZES.values())
     for name, rows in {"run": run, "sizes": table}.items():
         text = text.replace(between(name, text), HEAD[name] + rows)
     return text

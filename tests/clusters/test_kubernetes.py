@@ -1,4 +1,6 @@
-"""The Dockerfile and the manifests in deploy/: Kubernetes' own schemas accept them, and their parts fit together. Nothing is run."""
+"""The Dockerfile and the manifests in deploy/: Kubernetes' own schemas accept them, and their parts fit together.
+Nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,7 @@ def validate(validator: Path, path: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.clusters
-def test_the_schemas_of_kubernetes_accept_the_manifests_and_refuse_a_mistake(
-    validator: Path, tmp_path: Path
-) -> None:
+def test_the_schemas_of_kubernetes_accept_the_manifests_and_refuse_a_mistake(validator: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(MANIFESTS.read_text().replace("claimName:", "claim:"))
 

@@ -29,9 +29,7 @@ def asked_for() -> set[tuple[str, int]]:
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             if name in ("block", "submit"):
                 first = call.args[0]
-                heading = (
-                    first.value if isinstance(first, ast.Constant) else names.get(getattr(first, "id", ""))
-                )
+                heading = first.value if isinstance(first, ast.Constant) else names.get(getattr(first, "id", ""))
                 numbers = [each.value.value for each in call.keywords if each.arg == "number" and isinstance(each.value, ast.Constant)]  # fmt: skip
                 found.add((str(heading), int(str(numbers[0])) if numbers else 0))
     return found
@@ -69,14 +67,10 @@ def test_every_line_of_the_table_has_a_test_and_every_test_of_a_cluster_has_a_li
     for path in HERE.glob("test_*.py"):
         nodes = ast.parse(path.read_text()).body
         assigned = {
-            ast.unparse(node.targets[0]): ast.unparse(node.value)
-            for node in nodes
-            if isinstance(node, ast.Assign)
+            ast.unparse(node.targets[0]): ast.unparse(node.value) for node in nodes if isinstance(node, ast.Assign)
         }
         everywhere = "clusters" in assigned.get("pytestmark", "")
-        tests = (
-            node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-        )
+        tests = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
         marked |= {
             f"{path.name}::{node.name}" for node in tests
             if everywhere or any("mark.clusters" in ast.unparse(each) for each in node.decorator_list)
@@ -89,16 +83,12 @@ def test_the_page_has_the_lines_that_the_tests_have_and_says_how_each_ended() ->
     text = PAGE.read_text()
     assert table.written({}, {}, text) == text, "run: make clusters"
     for runs, seen in table.cells("run", text).items():
-        assert re.fullmatch(
-            r"\d+ s, pyspark 4\.\d+\.\d+, Python 3\.\d+\.\d+|not run yet|failed|skipped", seen
-        ), runs
+        assert re.fullmatch(r"\d+ s, pyspark 4\.\d+\.\d+, Python 3\.\d+\.\d+|not run yet|failed|skipped", seen), runs
 
 
 def test_a_run_writes_what_it_has_seen_and_leaves_the_other_lines() -> None:
     first, second, *_ = table.LINES
-    before = table.written(
-        {second: "7 s, pyspark 4.3.0, Python 3.11.7"}, {"kernels": 500_000}, PAGE.read_text()
-    )
+    before = table.written({second: "7 s, pyspark 4.3.0, Python 3.11.7"}, {"kernels": 500_000}, PAGE.read_text())
 
     text = table.written({first: "failed"}, {"venv-pack": 168_000_000}, before)
 

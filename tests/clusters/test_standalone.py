@@ -66,9 +66,7 @@ def test_a_job_whose_driver_and_executor_are_killed_writes_every_record_once(sce
         without = subprocess.run(
             ["python3", "-c", "import pyspark_kafka_eos"], env=environ, cwd=scene.job, capture_output=True, text=True, check=False
         )  # fmt: skip
-        assert "No module named 'pyspark_kafka_eos'" in without.stderr, (
-            "the workers' Python is to have no package"
-        )
+        assert "No module named 'pyspark_kafka_eos'" in without.stderr, "the workers' Python is to have no package"
         scene.feed()
 
         def submit() -> Child:

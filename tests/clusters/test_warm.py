@@ -16,9 +16,7 @@ pytestmark = [pytest.mark.clusters, pytest.mark.slow]
 
 def size_of(directory: Path) -> int:
     """Bytes of all files below."""
-    return sum(
-        path.stat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink()
-    )
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def test_the_cache_that_the_command_fills_has_every_kernel(

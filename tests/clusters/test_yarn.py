@@ -1,4 +1,6 @@
-"""YARN by docs/deploying.md, in both modes: ResourceManager and NodeManagers are real, the archive has conda-pack's layout."""
+"""YARN by docs/deploying.md, in both modes: ResourceManager and NodeManagers are real, the archive has conda-pack's
+layout.
+"""
 
 from __future__ import annotations
 

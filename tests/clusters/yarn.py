@@ -22,7 +22,9 @@ from tests.clusters.scene import eventually, kill, pids_in
 SERVERS = "org.apache.hadoop.yarn.server"
 NODES = 2
 LOST_AFTER_MS = 20_000
-"""A node that is silent for so long is lost. YARN's default is ten minutes; half of this loses live nodes of a busy machine."""
+"""A node that is silent for so long is lost. YARN's default is ten minutes; half of this loses live nodes of a busy
+machine.
+"""
 
 _QUEUES = {
     "yarn.scheduler.capacity.root.queues": "default",
@@ -32,7 +34,9 @@ _QUEUES = {
 
 
 class Yarn:
-    """The servers, in `directory`. `conf` is what HADOOP_CONF_DIR names, `web` the ResourceManager's address for requests."""
+    """The servers, in `directory`. `conf` is what HADOOP_CONF_DIR names, `web` the ResourceManager's address for
+    requests.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -56,9 +60,7 @@ class Yarn:
         self._stack = contextlib.ExitStack()
         try:
             sweeper = [sys.executable, "-m", "tests.clusters.sweeper", str(directory / "nodes")]
-            self._stack.callback(
-                spawn(sweeper, log_path=directory / "sweeper.log", cwd=Path(__file__).parents[2]).stop
-            )
+            self._stack.callback(spawn(sweeper, log_path=directory / "sweeper.log", cwd=Path(__file__).parents[2]).stop)
             manager = self._start("resourcemanager.ResourceManager", self.conf, directory / "manager.log")
             self._stack.callback(manager.kill_tree)
             self._stack.callback(self._kill_nodes)
@@ -91,9 +93,7 @@ class Yarn:
         before = len(self.nodes("RUNNING"))
         node = self._start("nodemanager.NodeManager", own / "conf", self.directory / f"node{number}.log")
         self._nodes[number] = node
-        eventually(
-            "the NodeManager", lambda: len(self.nodes("RUNNING")) > before, lambda: node.poll() is None
-        )
+        eventually("the NodeManager", lambda: len(self.nodes("RUNNING")) > before, lambda: node.poll() is None)
 
     def node_of(self, mark: str) -> int:
         """The number of a NodeManager that runs a container with this in its command line."""
@@ -101,7 +101,9 @@ class Yarn:
         return int(eventually(mark, lambda: next(found, -1) + 1)) - 1
 
     def kill_node(self, number: int, *, with_containers: bool) -> None:
-        """SIGKILL a NodeManager; with its containers it is the loss of a machine, without them they go on, unattended."""
+        """SIGKILL a NodeManager; with its containers it is the loss of a machine, without them they go on,
+        unattended.
+        """
         self._nodes.pop(number).kill_tree()
         if with_containers:
             own = self.directory / "nodes" / str(number)

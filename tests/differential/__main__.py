@@ -28,9 +28,7 @@ def main() -> int:
         "--at", action="append", default=[], metavar="BROKER=HOST:PORT",
         help='a broker that runs already: "embedded-1", "3.9.1-1", "4.4.0-2" (version of transactions last)',
     )  # fmt: skip
-    parser.add_argument(
-        "--write-known", action="store_true", help="only write docs/embedded-broker.md's table"
-    )
+    parser.add_argument("--write-known", action="store_true", help="only write docs/embedded-broker.md's table")
     arguments = parser.parse_args()
     if arguments.write_known:
         DOCUMENT.write_text(with_table(DOCUMENT.read_text()))
@@ -51,9 +49,7 @@ def main() -> int:
                 for step in dict.fromkeys([*embedded, *real]):
                     ours, theirs = embedded.get(step), real.get(step)
                     if ours != theirs:
-                        _say(
-                            f"  * {step}\n      real     {json.dumps(theirs)}\n      embedded {json.dumps(ours)}"
-                        )
+                        _say(f"  * {step}\n      real     {json.dumps(theirs)}\n      embedded {json.dumps(ours)}")
                     elif arguments.all:
                         _say(f"    {step}\n      both     {json.dumps(ours)}")
                 for problem in wrong:

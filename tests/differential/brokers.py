@@ -95,9 +95,7 @@ class Brokers:
         if name not in self._addresses:
             # The line with ZooKeeper has version 1 and no feature to say so.
             feature = None if pair.real_version == NEWEST_ZOOKEEPER_KAFKA else pair.transaction_version
-            broker = LocalKafka(
-                pair.real_version, config=_REAL_SETTINGS, transaction_version=feature, fast_start=True
-            )
+            broker = LocalKafka(pair.real_version, config=_REAL_SETTINGS, transaction_version=feature, fast_start=True)
             self._ready(name, self._stack.enter_context(broker).bootstrap_servers)
             # Its data goes anyway, and closing the logs of some thousand topics in good order takes half a minute.
             self._stack.callback(broker.kill)

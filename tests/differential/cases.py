@@ -12,7 +12,9 @@ from tests.differential.known import KNOWN
 from tests.differential.script import Scenario, scenarios
 
 JUDGED = [pytest.mark.kafka, pytest.mark.parity]
-"""The marks of every file with such tests. A file has one release: its brokers wait most of the time, so files run side by side."""
+"""The marks of every file with such tests. A file has one release: its brokers wait most of the time, so files run side
+by side.
+"""
 
 
 def cases(*pairs: str) -> list[object]:

@@ -2,8 +2,8 @@
 
 Owns: what counts as a difference, and what a list of known ones has to fulfil.
 Does not know: brokers; which differences are known (`known`).
-Invariants: an answer that only one broker gave is a difference; a known difference that does not occur is a problem too,
-so that the list tells the truth.
+Invariants: an answer that only one broker gave is a difference; a known difference that does not occur is a problem
+too, so that the list tells the truth.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ class Known:
 
     def covers(self, difference: Difference) -> bool:
         """Whether this is it."""
-        return fnmatchcase(difference.path, self.path) and any(
-            fnmatchcase(difference.step, one) for one in self.steps
-        )
+        return fnmatchcase(difference.path, self.path) and any(fnmatchcase(difference.step, one) for one in self.steps)
 
 
 def differences(embedded: Iterable[Step], real: Iterable[Step]) -> list[Difference]:
@@ -76,9 +74,7 @@ def problems(pair: str, scenario: str, found: Iterable[Difference], known: Itera
             said.append(str(difference))
     for number, one in enumerate(concerned):
         if number not in occurred:
-            said.append(
-                f"this difference is gone, take it off the list: {one.steps} {one.path}: {one.reason}"
-            )
+            said.append(f"this difference is gone, take it off the list: {one.steps} {one.path}: {one.reason}")
     return said
 
 

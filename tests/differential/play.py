@@ -88,9 +88,7 @@ class Play:
         assert label not in dict(self.transcript), f"two steps are called {label!r}"
         self.transcript.append((label, self._comparable(said)))
 
-    def ask(
-        self, label: str | None, api: str, version: int, again: Collection[int] = NOT_YET, **fields: Any
-    ) -> Answer:
+    def ask(self, label: str | None, api: str, version: int, again: Collection[int] = NOT_YET, **fields: Any) -> Answer:
         """A request, repeated while the answer has a code of `again`; noted under the label, if there is one.
 
         Without an answer (`HungUp`): {"connection": "closed"}.
@@ -111,7 +109,9 @@ class Play:
 
     @contextmanager
     def no_answer_expected(self) -> Iterator[None]:
-        """Waits a few seconds for each answer: a real broker is known to give none (see `known`), and the embedded one does."""
+        """Waits a few seconds for each answer: a real broker is known to give none (see `known`), and the embedded one
+        does.
+        """
         usual = self.connection.answers_within_s
         self.connection.answers_within_s = _NO_ANSWER_AFTER_S
         try:
@@ -144,10 +144,7 @@ class Play:
 
         def there() -> bool:
             (found,) = self.metadata(name)["topics"]
-            return (
-                found["error_code"] == 0
-                and sum(not p["error_code"] for p in found["partitions"]) == partitions
-            )
+            return found["error_code"] == 0 and sum(not p["error_code"] for p in found["partitions"]) == partitions
 
         self.wait_until(there, f"{name} has {partitions} partitions")
         for partition in range(partitions):
@@ -199,9 +196,7 @@ class Play:
         answer = self.write(None, txn, 0, *(values or (b"a", b"b")))
         assert not any(_codes(answer)), answer
 
-    def write(
-        self, label: str | None, txn: Transaction, sequence: int, *values: bytes, partition: int = 0
-    ) -> Answer:
+    def write(self, label: str | None, txn: Transaction, sequence: int, *values: bytes, partition: int = 0) -> Answer:
         """A batch of the transaction to its topic."""
         whole = records.batch(*values, who=txn.who, sequence=sequence, transactional=True)
         return self.produce(label, txn.topic, whole, partition=partition, transactional_id=txn.name)
@@ -284,9 +279,7 @@ class Play:
         """Until no markers are being written for the id."""
 
         def settled() -> bool:
-            (state,) = self.ask(None, "DescribeTransactions", 0, transactional_ids=[name])[
-                "transaction_states"
-            ]
+            (state,) = self.ask(None, "DescribeTransactions", 0, transactional_ids=[name])["transaction_states"]
             return not state["transaction_state"].startswith("Prepare")
 
         self.wait_until(settled, f"the markers of {name} are written")
@@ -338,11 +331,7 @@ class Play:
 
     def _comparable(self, said: Any, key: str = "") -> Any:
         if isinstance(said, dict):
-            return {
-                name: self._comparable(value, name)
-                for name, value in said.items()
-                if name not in _NOT_COMPARED
-            }
+            return {name: self._comparable(value, name) for name, value in said.items() if name not in _NOT_COMPARED}
         if key == "records" and not isinstance(said, list):
             return self._comparable(records.read(said), key)
         if key == "active_producers":

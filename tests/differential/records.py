@@ -1,4 +1,5 @@
-"""Record batches as a script needs them: by kafka-python's writer, also damaged ones, and what a fetched log says in words.
+"""Record batches as a script needs them: by kafka-python's writer, also damaged ones, and what a fetched log says in
+words.
 
 Owns: layouts of batches that no correct client sends.
 Does not know: our own codec, which the embedded broker may share; brokers.
@@ -46,7 +47,9 @@ def batch(
     timestamps: Sequence[int] = (),
     keys: Sequence[bytes | None] = (),
 ) -> bytes:
-    """A batch of the values, the i-th record i ms after FIRST_TIMESTAMP_MS unless `timestamps` says otherwise; no keys unless given."""
+    """A batch of the values, the i-th record i ms after FIRST_TIMESTAMP_MS unless `timestamps` says otherwise; no keys
+    unless given.
+    """
     builder = DefaultRecordBatchBuilder(2, codec, transactional, *who, sequence, 1 << 24)
     for index, value in enumerate(values):
         at = timestamps[index] if timestamps else FIRST_TIMESTAMP_MS + index

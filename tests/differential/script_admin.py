@@ -19,12 +19,8 @@ def _topic(name: str, partitions: int = 1, copies: int = 1, **configs: str | Non
     }  # fmt: skip
 
 
-def _create(
-    play: Play, label: str, *topics: dict[str, Any], version: int = 5, check_only: bool = False
-) -> None:
-    answer = play.ask(
-        None, "CreateTopics", version, topics=list(topics), timeout_ms=20_000, validate_only=check_only
-    )
+def _create(play: Play, label: str, *topics: dict[str, Any], version: int = 5, check_only: bool = False) -> None:
+    answer = play.ask(None, "CreateTopics", version, topics=list(topics), timeout_ms=20_000, validate_only=check_only)
     play.note(label, _codes_alone(answer))
 
 
@@ -95,9 +91,7 @@ def names_that_collide(play: Play) -> None:
     # Which of them is the first is a matter of their hashes where there is ZooKeeper.
     play.note("both at once", sorted(one["error_code"] for one in both["topics"]))
     checked = play.name("topic")
-    _create(
-        play, "both at once, only checked", _topic(f"{checked}.x"), _topic(f"{checked}_x"), check_only=True
-    )
+    _create(play, "both at once, only checked", _topic(f"{checked}.x"), _topic(f"{checked}_x"), check_only=True)
     play.ask(None, "DeleteTopics", 4, topic_names=[f"{base}.a_b"], timeout_ms=20_000)
     play.wait_until(lambda: play.metadata(f"{base}.a_b")["topics"][0]["error_code"] == 3, "it is gone")
 
@@ -120,9 +114,7 @@ def names_that_collide_by_asking(play: Play) -> None:
     play.wait_for_topic(f"{base}.a", 1)
 
     def asked(label: str | None, name: str) -> int:
-        answer = play.ask(
-            None, "Metadata", 7, again=(), topics=[{"name": name}], allow_auto_topic_creation=True
-        )
+        answer = play.ask(None, "Metadata", 7, again=(), topics=[{"name": name}], allow_auto_topic_creation=True)
         if label is not None:
             play.note(label, answer["topics"])
         return int(answer["topics"][0]["error_code"])
@@ -180,9 +172,7 @@ def metadata_of_topics(play: Play) -> None:
     made = play.name("made")
 
     def there() -> bool:
-        answer = play.ask(
-            None, "Metadata", 7, again=(), topics=[{"name": made}], allow_auto_topic_creation=True
-        )
+        answer = play.ask(None, "Metadata", 7, again=(), topics=[{"name": made}], allow_auto_topic_creation=True)
         return bool(answer["topics"][0]["error_code"] == 0)
 
     play.wait_until(there, "the topic makes itself")

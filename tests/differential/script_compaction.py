@@ -1,4 +1,5 @@
-"""Compaction, through what a reader sees once it has settled: keys, values, offsets, what was aborted, tombstones, sequences.
+"""Compaction, through what a reader sees once it has settled: keys, values, offsets, what was aborted, tombstones,
+sequences.
 
 How many rounds a cleaner makes is its own affair, so a step waits until what is to be read is there, and then notes it.
 """
@@ -14,7 +15,9 @@ from tests.differential.records import FIRST_TIMESTAMP_MS, keyed, whole_batches
 from tests.differential.script import scenario
 
 _LATER_MS = 10_000
-"""Between two batches: more than segment.ms, so that each has a segment of its own. (Kafka 4 wants segment.bytes of 1 MB at least.)"""
+"""Between two batches: more than segment.ms, so that each has a segment of its own. (Kafka 4 wants segment.bytes of 1
+MB at least.)
+"""
 _LONG = "1000000000"
 
 
@@ -94,9 +97,7 @@ def compacted_keys(play: Play) -> None:
         answer = play.fetch(None, table.topic, offset)
         part = answer["responses"][0]["partitions"][0]
         ahead = [r.offset for each in whole_batches(part["records"]) for r in each if r.offset >= offset]
-        play.note(
-            f"from {offset}", [part["error_code"], part["high_watermark"], part["log_start_offset"], ahead]
-        )
+        play.note(f"from {offset}", [part["error_code"], part["high_watermark"], part["log_start_offset"], ahead])
     for name, timestamp in {"earliest": -2, "latest": -1, "of the latest time": -3}.items():
         play.offset_at(name, table.topic, timestamp)
     for number in range(7):

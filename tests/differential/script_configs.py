@@ -20,7 +20,9 @@ _KEYS = [
     "remote.log.delete.on.disable", "remote.storage.enable", "retention.bytes", "retention.ms", "segment.bytes",
     "segment.index.bytes", "segment.jitter.ms", "unclean.leader.election.enable",
 ]  # fmt: skip
-"""Of a topic, in every release that is compared; without segment.ms and min.insync.replicas, which the real brokers are started with."""
+"""Of a topic, in every release that is compared; without segment.ms and min.insync.replicas, which the real brokers are
+started with.
+"""
 _BROKER_KEYS = [
     "message.max.bytes", "log.segment.bytes", "log.retention.bytes", "log.index.interval.bytes", "log.message.timestamp.after.max.ms",
     "auto.create.topics.enable", "group.max.size", "fetch.max.bytes", "socket.request.max.bytes", "offset.metadata.max.bytes",
@@ -158,9 +160,7 @@ def values_of_configurations(play: Play) -> None:
         for value in values:
             _change(play, f"{key} = {value!r}", name, (key, _SET, value), check_only=True)
     pairs = (("min.compaction.lag.ms", "5"), ("max.compaction.lag.ms", "4"))
-    _change(
-        play, "lags that contradict", name, *((key, _SET, value) for key, value in pairs), check_only=True
-    )
+    _change(play, "lags that contradict", name, *((key, _SET, value) for key, value in pairs), check_only=True)
     for key, value in (
         ("retention.ms", " 7 "),
         ("preallocate", "TRUE"),
@@ -171,9 +171,7 @@ def values_of_configurations(play: Play) -> None:
     _settled(play, name)
     play.note(
         "as they are shown",
-        _described(
-            play, name, ["retention.ms", "preallocate", "min.cleanable.dirty.ratio", "flush.messages"]
-        ),
+        _described(play, name, ["retention.ms", "preallocate", "min.cleanable.dirty.ratio", "flush.messages"]),
     )
 
 
@@ -280,9 +278,7 @@ def configurations_of_new_topics(play: Play) -> None:
             "assignments": [],
             "configs": given,
         }
-        answer = play.ask(
-            None, "CreateTopics", 5, timeout_ms=20_000, validate_only=check_only, topics=[topic]
-        )
+        answer = play.ask(None, "CreateTopics", 5, timeout_ms=20_000, validate_only=check_only, topics=[topic])
         for one in answer["topics"]:
             kept = [each for each in one["configs"] or [] if each["name"] in _KEYS]
             one["configs"] = sorted(kept, key=lambda each: str(each["name"]))

@@ -29,14 +29,10 @@ def a_new_transactional_id(play: Play) -> None:
         for again in range(2):
             play.init(f"v{version}, {again}", name, version=version)
     for version in (3, 4, 5):
-        play.init(
-            f"v{version}, no mapping for this one", play.name("id"), Identity(NOBODYS_ID, 7), version=version
-        )
+        play.init(f"v{version}, no mapping for this one", play.name("id"), Identity(NOBODYS_ID, 7), version=version)
     for version in (0, 3, 5):
         for timeout_ms in (-1, 0, 1, 900_000, 900_001):
-            play.init(
-                f"v{version}, timeout {timeout_ms}", play.name("id"), version=version, timeout_ms=timeout_ms
-            )
+            play.init(f"v{version}, timeout {timeout_ms}", play.name("id"), version=version, timeout_ms=timeout_ms)
         play.init(f"v{version}, the empty id", "", version=version)
     play.init("an id without its epoch", play.name("id"), Identity(NOBODYS_ID, -1))
     play.init("an epoch without its id", play.name("id"), Identity(-1, 3))

@@ -1,4 +1,6 @@
-"""Requests to a group that no client library would send: names given twice, empty lists, members and generations that do not fit."""
+"""Requests to a group that no client library would send: names given twice, empty lists, members and generations that
+do not fit.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,7 @@ def _joined(play: Play, label: str | None, group: str, version: int = 5, **chang
     return play.ask(label, "JoinGroup", version, **{**asked, **changes})
 
 
-def _synced(
-    play: Play, label: str, group: str, member: str, generation: int, version: int = 3, **more: Any
-) -> None:
+def _synced(play: Play, label: str, group: str, member: str, generation: int, version: int = 3, **more: Any) -> None:
     given = {"assignments": [{"member_id": member, "assignment": b"all"}], **more}
     play.ask(label, "SyncGroup", version, group_id=group, generation_id=generation, member_id=member, **given)
 
@@ -68,9 +68,7 @@ def a_member_joins_and_goes(play: Play, version: int) -> None:
     beat = min(version, 4)
     play.ask("heartbeat", "Heartbeat", beat, group_id=group, generation_id=generation, member_id=member)
     _joined(play, "joins again", group, version, member_id=member, **extra)
-    play.ask(
-        "heartbeat of before", "Heartbeat", beat, group_id=group, generation_id=generation, member_id=member
-    )
+    play.ask("heartbeat of before", "Heartbeat", beat, group_id=group, generation_id=generation, member_id=member)
     _state(play, "described", group)
     leave = min(version, 5)
     who: dict[str, Any] = {"members": [{"member_id": member}]} if leave >= 3 else {"member_id": member}
@@ -141,12 +139,8 @@ def syncs_that_are_odd(play: Play) -> None:
         fresh = play.name("group")
         joined = _joined(play, None, fresh, 2)
         given = [{"member_id": joined["member_id"], **one} for one in assignments]
-        _synced(
-            play, f"first: {said}", fresh, joined["member_id"], joined["generation_id"], assignments=given
-        )
-        _synced(
-            play, f"first: {said}, again", fresh, joined["member_id"], joined["generation_id"], assignments=[]
-        )
+        _synced(play, f"first: {said}", fresh, joined["member_id"], joined["generation_id"], assignments=given)
+        _synced(play, f"first: {said}, again", fresh, joined["member_id"], joined["generation_id"], assignments=[])
 
 
 @scenario()

@@ -26,9 +26,7 @@ def _commit(
     )  # fmt: skip
 
 
-def _heartbeat(
-    play: Play, label: str, group: str, member: str, generation: int, instance: str | None = None
-) -> None:
+def _heartbeat(play: Play, label: str, group: str, member: str, generation: int, instance: str | None = None) -> None:
     play.ask(
         label,
         "Heartbeat",
@@ -72,9 +70,7 @@ def a_group_that_is_not_there(play: Play) -> None:
             member_id="nobody",
             assignments=[],
         )
-        play.ask(
-            f"{name}: join as a known member", "JoinGroup", 5, group_id=group, member_id="nobody", **_CONSUMER
-        )
+        play.ask(f"{name}: join as a known member", "JoinGroup", 5, group_id=group, member_id="nobody", **_CONSUMER)
         _commit(play, f"{name}: a member's commit", group, topic, member="nobody", generation=1)
         _commit(play, f"{name}: a generation's commit", group, topic, generation=1)
         play.committed(f"{name}: fetch", group, topic)

@@ -258,18 +258,14 @@ def batches_in_an_open_transaction(play: Play) -> None:
         data = batch(b"n", who=txn.who, sequence=3, transactional=True)
         play.produce(f"{said}: no id in the request", txn.topic, data, version=version)
         name = play.name("id")
-        play.produce(
-            f"{said}: another id in the request", txn.topic, data, version=version, transactional_id=name
-        )
+        play.produce(f"{said}: another id in the request", txn.topic, data, version=version, transactional_id=name)
         data = batch(b"n", who=txn.who, sequence=9, transactional=True)
         play.produce(f"{said}: a gap", txn.topic, data, version=version, transactional_id=txn.name)
         data = batch(b"n", who=txn.who, sequence=0, transactional=True)
         play.produce(f"{said}: from zero", txn.topic, data, version=version, transactional_id=txn.name)
         other = play.topic()
         data = batch(b"n", who=txn.who, sequence=4, transactional=True)
-        play.produce(
-            f"{said}: elsewhere, above zero", other, data, version=version, transactional_id=txn.name
-        )
+        play.produce(f"{said}: elsewhere, above zero", other, data, version=version, transactional_id=txn.name)
         play.producers(f"{said}: elsewhere", other)
         play.look(said, txn)
         plain = play.topic()

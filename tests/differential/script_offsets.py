@@ -129,9 +129,7 @@ def offsets_of_a_groups_members(play: Play) -> None:
         play.add_offsets(None, txn, group)
     play.commit_offset("a member of no group", txn, group, 1, member="nobody", generation=1)
     play.commit_offset("a generation of no group", txn, group, 1, generation=1)
-    play.commit_offset(
-        "an instance of no group", txn, group, 1, instance="nobody", member="nobody", generation=1
-    )
+    play.commit_offset("an instance of no group", txn, group, 1, instance="nobody", member="nobody", generation=1)
     member, generation = join(play, group)
     play.commit_offset("the member", txn, group, 2, member=member, generation=generation)
     play.commit_offset("an older generation", txn, group, 3, member=member, generation=generation - 1)
@@ -140,9 +138,7 @@ def offsets_of_a_groups_members(play: Play) -> None:
     play.commit_offset("nobody in particular", txn, group, 4)
     play.commit_offset("no member, a generation", txn, group, 5, generation=generation)
     play.commit_offset("a member, no generation", txn, group, 5, member=member)
-    play.commit_offset(
-        "an unknown instance", txn, group, 6, member=member, generation=generation, instance="nobody"
-    )
+    play.commit_offset("an unknown instance", txn, group, 6, member=member, generation=generation, instance="nobody")
     play.end("committed", txn, True)
     play.settle(txn.name)
     play.wait_until(lambda: _stable(play, group, txn.topic), "the marker is in the offsets' log")

@@ -43,9 +43,7 @@ def overlaps(play: Play) -> None:
     play.note("the last stable offset", stable["topics"][0]["partitions"][0]["offset"])
     for committed in (True, False):
         for offset in range(-1, end + 2):
-            play.fetch(
-                f"{'committed' if committed else 'all'} from {offset}", topic, offset, committed=committed
-            )
+            play.fetch(f"{'committed' if committed else 'all'} from {offset}", topic, offset, committed=committed)
     play.producers("producers", topic)
 
 
@@ -170,9 +168,7 @@ def after_delete_records(play: Play) -> None:
 
     def delete(label: str, offset: int, version: int = 1, partition: int = 0, name: str = topic) -> None:
         part = {"partition_index": partition, "offset": offset}
-        play.ask(
-            label, "DeleteRecords", version, timeout_ms=10_000, topics=[{"name": name, "partitions": [part]}]
-        )
+        play.ask(label, "DeleteRecords", version, timeout_ms=10_000, topics=[{"name": name, "partitions": [part]}])
 
     delete("beyond the end", 1000)
     delete("a negative offset", -2)

@@ -1,4 +1,6 @@
-"""Records judged one by one, batches packed anew, and the broker's own time: what a topic's settings do to what is written."""
+"""Records judged one by one, batches packed anew, and the broker's own time: what a topic's settings do to what is
+written.
+"""
 
 from __future__ import annotations
 
@@ -178,9 +180,7 @@ def the_brokers_own_time(play: Play) -> None:
     topic = play.topic(message_timestamp_type="LogAppendTime")
     for codec in (0, 1, 3):
         for version in (3, 8, 11):
-            play.produce(
-                f"codec {codec}, v{version}", topic, batch(b"a" * 300, b"b", codec=codec), version=version
-            )
+            play.produce(f"codec {codec}, v{version}", topic, batch(b"a" * 300, b"b", codec=codec), version=version)
     play.produce("no time", topic, batch(b"a", timestamps=(-1,)))
     who = play.producer()
     data = batch(b"p", who=who, sequence=0)

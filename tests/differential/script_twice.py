@@ -1,4 +1,6 @@
-"""A topic or a partition that one request names twice: next to each other, in two entries, with another topic in between."""
+"""A topic or a partition that one request names twice: next to each other, in two entries, with another topic in
+between.
+"""
 
 from __future__ import annotations
 

@@ -8,13 +8,15 @@ from tests.differential.play import NOBODYS_ID, Play, Transaction
 from tests.differential.records import Identity
 
 STATES = ("Unknown", "Empty", "Ongoing", "CompleteCommit", "CompleteAbort", "TimedOut", "EmptyAgain")
-"""Of the coordinator's states those that last; `TimedOut` is CompleteAbort under an epoch that the client does not know,
-`EmptyAgain` is Empty with a transaction before."""
+"""Of the coordinator's states those that last; `TimedOut` is CompleteAbort under an epoch that the client does not
+know, `EmptyAgain` is Empty with a transaction before.
+"""
 
 OTHER = "another producer"
 _OPENED_AGAIN_MS = 2_000
-"""Time-out of an id that a client with the new epoch may open again: all that a scenario asks about it comes before its next end,
-also on a machine that does much else."""
+"""Time-out of an id that a client with the new epoch may open again: all that a scenario asks about it comes before its
+next end, also on a machine that does much else.
+"""
 CLIENTS = ("epoch-2", "epoch-1", "epoch+0", "epoch+1", OTHER)
 EPOCHS = (-2, -1, 0, 1)
 """Against the epoch that the client believes to have."""
@@ -61,9 +63,7 @@ def time_out(play: Play, txn: Transaction) -> None:
 
 def _until_timed_out(play: Play, txn: Transaction) -> None:
     def aborted() -> bool:
-        (said,) = play.ask(None, "DescribeTransactions", 0, transactional_ids=[txn.name])[
-            "transaction_states"
-        ]
+        (said,) = play.ask(None, "DescribeTransactions", 0, transactional_ids=[txn.name])["transaction_states"]
         return bool(said["transaction_state"] == "CompleteAbort")
 
     play.wait_until(aborted, f"{txn.name} times out")
@@ -73,8 +73,7 @@ def variants(txn: Transaction) -> dict[str, Transaction]:
     """The same id as other clients would have it: epochs before and after, and another producer."""
     who = txn.who
     found = {
-        f"epoch{by:+}": Transaction(txn.name, Identity(who.producer_id, who.epoch + by), txn.topic)
-        for by in EPOCHS
+        f"epoch{by:+}": Transaction(txn.name, Identity(who.producer_id, who.epoch + by), txn.topic) for by in EPOCHS
     }
     found[OTHER] = Transaction(txn.name, Identity(NOBODYS_ID, who.epoch), txn.topic)
     return found

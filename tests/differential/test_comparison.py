@@ -25,9 +25,7 @@ def test_equal_transcripts_have_no_differences() -> None:
 def test_a_difference_names_its_step_its_path_and_both_values() -> None:
     ours = [("one", {"topics": [{"name": "t", "error_code": "NONE"}]})]
     theirs = [("one", {"topics": [{"name": "t", "error_code": "INVALID_TXN_STATE"}]})]
-    assert differences(ours, theirs) == [
-        Difference("one", "topics[0].error_code", "NONE", "INVALID_TXN_STATE")
-    ]
+    assert differences(ours, theirs) == [Difference("one", "topics[0].error_code", "NONE", "INVALID_TXN_STATE")]
 
 
 def test_a_step_a_field_and_a_list_entry_that_only_one_broker_has_are_differences() -> None:

@@ -1,9 +1,10 @@
 """A blocking client of one connection, for requests that no well-behaved client would send.
 
-Owns: framing, correlation ids, and the way from plain dictionaries to kafka-python's messages (with ApiVersions 5) and back.
+Owns: framing, correlation ids, and the way from plain dictionaries to kafka-python's messages (with ApiVersions 5) and
+back.
 Does not know: retries, what an answer means, anything of our own client.
-Invariants: a request goes out in exactly the version that was asked for; after the broker has hung up (`HungUp`) the next
-request starts with a new connection.
+Invariants: a request goes out in exactly the version that was asked for; after the broker has hung up (`HungUp`) the
+next request starts with a new connection.
 """
 
 from __future__ import annotations

@@ -49,8 +49,9 @@ def commands_on(text: str) -> list[str]:
 
 
 def refusal(command: str) -> str | None:
-    """Why the command line does not take this command, None where it does. A name alone (`kafka-eos topic create`) is the
-    mention of a command, which has to exist; brackets mark what may be left out."""
+    """Why the command line does not take this command, None where it does. A name alone (`kafka-eos topic create`) is
+    the mention of a command, which has to exist; brackets mark what may be left out.
+    """
     words = shlex.split(_BEGINS.sub("", command).replace("[", " ").replace("]", " "))
     words = [word for word in words if word != "..."]
     if words and words[0] in OWN_PARSERS:

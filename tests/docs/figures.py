@@ -61,9 +61,7 @@ def cores() -> str:
         found = median(variant)
         spark, brokers = found["cpu_seconds_per_million"], found["broker_cpu_seconds_per_million"]
         used = RATE / 1e6
-        rows.append(
-            (f"`{label}`", spark, brokers, f"{used * spark / BUSY:.2f}", f"{used * brokers / BUSY:.2f}")
-        )
+        rows.append((f"`{label}`", spark, brokers, f"{used * spark / BUSY:.2f}", f"{used * brokers / BUSY:.2f}"))
     head = (
         f"{VALUE_BYTES}-byte values | Spark: CPU s per million | brokers: CPU s per million | "
         f"Spark: cores for {RATE:,}/s at {BUSY:.0%} | brokers: cores"
@@ -117,22 +115,16 @@ def memory() -> str:
     """A task's memory for several numbers of output partitions."""
     counts = (OUTPUTS, 64, 1000)
     found = [memory_bytes(count) for count in counts]
-    rows: list[tuple[object, ...]] = [
-        (name, *(f"{each[name] / MIB:.1f} MiB" for each in found)) for name in found[0]
-    ]
+    rows: list[tuple[object, ...]] = [(name, *(f"{each[name] / MIB:.1f} MiB" for each in found)) for name in found[0]]
     rows.append(("together", *(f"{sum(each.values()) / MIB:.1f} MiB" for each in found)))
-    return table(
-        " | ".join(["a task holds at most", *(f"{count} output partitions" for count in counts)]), *rows
-    )
+    return table(" | ".join(["a task holds at most", *(f"{count} output partitions" for count in counts)]), *rows)
 
 
 def decision(tasks: int, partitions_per_task: int) -> Decision:
     """A decision as the example's batches make it."""
     per_part = RATE * TRIGGER_S // tasks // partitions_per_task
     parts = tuple(
-        SealedPartition(
-            "orders.clean", number, 1_000_000_007 + 7919 * number, per_part - 1, per_part, _number(number)
-        )
+        SealedPartition("orders.clean", number, 1_000_000_007 + 7919 * number, per_part - 1, per_part, _number(number))
         for number in range(partitions_per_task)
     )
     routed = RoutedTopic("orders.clean", "0d7c2f5e-8a41-4d0b-b6c3-52f9a7e1b834", OUTPUTS)
@@ -148,9 +140,7 @@ def decision(tasks: int, partitions_per_task: int) -> Decision:
         )
         for slot in range(tasks)
     )  # fmt: skip
-    offsets = json.dumps(
-        {"orders": {str(number): 2_000_000_011 + 104_729 * number for number in range(SOURCES)}}
-    )
+    offsets = json.dumps({"orders": {str(number): 2_000_000_011 + 104_729 * number for number in range(SOURCES)}})
     return Decision(
         "clean-orders", "6b9a1f52-0c1d-4b62-9d55-3f1c8a7d1e11", 123_456, seals, (offsets,), 1_795_000_009_000, "0.1.0",
         earlier=(),

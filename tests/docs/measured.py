@@ -42,9 +42,7 @@ def throughput() -> str:
     results = read(RESULTS.name)
     found = {(each["variant"], each["value_bytes"]): each for each in results["medians"]}
     sizes = sorted({size for _, size in found})
-    head = " | ".join(
-        f"{size}-byte values: k records/s; CPU s per million (JVM + Python), broker's" for size in sizes
-    )
+    head = " | ".join(f"{size}-byte values: k records/s; CPU s per million (JVM + Python), broker's" for size in sizes)
     rows = [
         (each["label"], *(_cell(found.get((name, size))) for size in sizes))
         for name, each in results["variants"].items()
@@ -102,10 +100,7 @@ def end_to_end() -> str:
                     f"{ratio:.2f}" if each["variant"] == "jvm" else f"{ratio:.2f} {reached(ratio, aim)}"
                     for ratio in ratios
                 ),
-                *(
-                    f"{phases[name]:.0f}"
-                    for name in ("walCommit", "addBatch", "commitOffsets", "triggerExecution")
-                ),
+                *(f"{phases[name]:.0f}" for name in ("walCommit", "addBatch", "commitOffsets", "triggerExecution")),
             )
         )
     head = " | p50 (lowest, highest) | p99 | p50 / JVM | p99 / JVM | log offsets | add batch | log commit | trigger"

@@ -18,16 +18,15 @@ ROOT = Path(__file__).parents[2]
 VALUE = "…"
 
 CLASSES: dict[str, type[ExactlyOnceError]] = {
-    name: each
-    for name, each in vars(errors).items()
-    if isinstance(each, type) and issubclass(each, ExactlyOnceError)
+    name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, ExactlyOnceError)
 }
 """Every public class of error, by its name."""
 
 
 def raised() -> dict[str, frozenset[str]]:
-    """Class -> the texts with which the code makes it. A text that is put together elsewhere (a list of problems, a text
-    from a table) is not among them: see `texts`."""
+    """Class -> the texts with which the code makes it. A text that is put together elsewhere (a list of problems, a
+    text from a table) is not among them: see `texts`.
+    """
     return _read()[0]
 
 

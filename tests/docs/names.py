@@ -1,6 +1,7 @@
 """The names of the field on a page, and where each is known from.
 
-Owns: which spans of code are names of settings or classes; the names that come from other projects, each with its place there.
+Owns: which spans of code are names of settings or classes; the names that come from other projects, each with its place
+there.
 Does not know: the pages.
 """
 
@@ -105,9 +106,7 @@ def known_settings() -> set[str]:
     options |= {name for name, _ in documented_without_effect()}
     # Names of Kafka's Java client that are taken, ignored or refused: each is a row.
     options |= {f"kafka.{name}" for rows in (kafka.BOTH, kafka.PRODUCER, kafka.CONSUMER) for name in rows}
-    options |= {
-        dead_letters.PREFIX + name for name in re.findall(r'"(\w+)"', inspect.getsource(dead_letters))
-    }
+    options |= {dead_letters.PREFIX + name for name in re.findall(r'"(\w+)"', inspect.getsource(dead_letters))}
     options.add(f"spark.executorEnv.{workers.SWITCH}")
     return options | set(settings.NAMES) | set(topic_configs.SETTINGS) | set(FOREIGN_SETTINGS)
 

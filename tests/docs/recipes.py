@@ -92,9 +92,7 @@ def registry(bootstrap: str, directory: Path, spark: Any) -> dict[str, Any]:
         if message.error():
             ended += 1
         else:
-            found.append(
-                deserialize(message.value(), SerializationContext("orders.clean", MessageField.VALUE))
-            )
+            found.append(deserialize(message.value(), SerializationContext("orders.clean", MessageField.VALUE)))
     reader.close()
     ids = [client.get_latest_version(subject).schema_id for subject in ("orders-value", "orders.clean-value")]
     return {"given": given, "found": sorted(found, key=lambda each: each["id"]), "ids": ids}

@@ -1,10 +1,12 @@
-"""The programs of docs/recipes.md about Delta tables, each run in an application of its own that is killed or comes to its end.
+"""The programs of docs/recipes.md about Delta tables, each run in an application of its own that is killed or comes to
+its end.
 
     python -m tests.docs.recipes_delta SETTINGS_AS_JSON
 
-Owns: the session with the page's settings, the rows, where the application dies. Settings: `program`: a key of PROGRAMS; bootstrap, topic, folder,
-jars; `rounds`: [first, last] of the rows that come before each run of the program, an empty round for none; `crash`: where the last of
-these runs dies, a point of the commit for a program that writes to Kafka, else one of `dying`, for which `agent` is Byteman's jar;
+Owns: the session with the page's settings, the rows, where the application dies. Settings: `program`: a key of
+PROGRAMS; bootstrap, topic, folder, jars; `rounds`: [first, last] of the rows that come before each run of the program,
+an empty round for none; `crash`: where the last of these runs dies, a point of the commit for a program that writes to
+Kafka, else one of `dying`, for which `agent` is Byteman's jar;
 `result`: where its outcome is written at its end.
 Does not know: what is right.
 """
@@ -88,9 +90,7 @@ def program_of(settings: Mapping[str, Any]) -> str:
     places = {
         '"broker:9092"': json.dumps(settings["bootstrap"]),
         '"/tables/orders"': json.dumps(str(table_of(folder))),
-        f'"/checkpoints/orders-to-{"kafka" if to_kafka else "delta"}"': json.dumps(
-            checkpoint_of(folder).as_uri()
-        ),
+        f'"/checkpoints/orders-to-{"kafka" if to_kafka else "delta"}"': json.dumps(checkpoint_of(folder).as_uri()),
     }
     if to_kafka:
         places['topic="orders", pipeline="orders-to-kafka"'] = (
@@ -147,8 +147,10 @@ def session(folder: Path, settings: Mapping[str, Any]) -> SparkSession:
 
 
 def dying(where: str, proof: Path) -> str:
-    """A rule for Byteman by which the driver dies as Delta writes a version into its log. `where`: ENTRY or EXIT, and the version;
-    at the entry the batch's files are there and no version has them, at the exit Delta knows of the batch and Spark does not."""
+    """A rule for Byteman by which the driver dies as Delta writes a version into its log. `where`: ENTRY or EXIT, and
+    the version; at the entry the batch's files are there and no version has them, at the exit Delta knows of the batch
+    and Spark does not.
+    """
     moment, _, version = where.partition(":")
     # SIGKILL for the driver's Python; its JVM, which cannot send itself one, ends without its shutdown hooks.
     return f"""\

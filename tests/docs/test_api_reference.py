@@ -1,4 +1,6 @@
-"""The API reference: every public name has a docstring, and a page that lacks a name or has a broken link is seen. `make docs` renders."""
+"""The API reference: every public name has a docstring, and a page that lacks a name or has a broken link is seen.
+`make docs` renders.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_a_link_that_leads_nowhere_and_a_name_without_a_place_are_seen(tmp_path:
         places = "".join(f'<i id="{name}"></i>' for name in api_reference.public_names(module))
         page.write_text(f'<a href="https://example.com/x"></a>{places}')
     errors_page = "kafka_core/errors.html"
-    wrong = f'<a href="{errors_page}#UserError"></a><a href="{errors_page}#No"></a><a href="no.html"></a><a href="#No"></a>'
+    wrong = (
+        f'<a href="{errors_page}#UserError"></a><a href="{errors_page}#No"></a><a href="no.html"></a><a href="#No"></a>'
+    )
     (tmp_path / "embedded_kafka.html").write_text(f'<i id="Security"></i>{wrong}')
 
     assert set(api_reference.broken_links(tmp_path)) == {

@@ -48,9 +48,7 @@ def test_the_defaults_of_the_settings_are_those_of_the_newest_broker(kafka: AnyK
     def default(name: str) -> str:
         entry = found[name]
         # What the tests' broker was started with hides the default behind it.
-        behind = [
-            each for each in entry.synonyms.values() if each.source == ConfigSource.DEFAULT_CONFIG.value
-        ]
+        behind = [each for each in entry.synonyms.values() if each.source == ConfigSource.DEFAULT_CONFIG.value]
         return (behind[0] if behind else entry).value or ""
 
     named = {cells[0].strip("`"): cells[1] for cells in rows_under("Settings")}

@@ -1,4 +1,6 @@
-"""The programs of docs/recipes.md with Delta tables: the driver dies in the middle of a batch, and every row is there once."""
+"""The programs of docs/recipes.md with Delta tables: the driver dies in the middle of a batch, and every row is there
+once.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Application:
         }  # fmt: skip
 
     def dies(self, *rounds: tuple[int, ...], at: str) -> None:
-        """Run the program after each of these rows; the driver is killed in the last of the runs, and that is proved."""
+        """Run the program after each of these rows; the driver is killed in the last of the runs, and that is
+        proved.
+        """
         proof = self.folder / "crash"
         proof.unlink(missing_ok=True)
         assert self._run(rounds=rounds, crash=at) == -signal.SIGKILL, self.log
@@ -148,9 +152,7 @@ def test_every_row_of_a_delta_table_is_in_kafka_once_though_the_driver_dies_befo
     assert program.known() == {"0", "1", "2", "3"}
     settle(kafka.bootstrap_servers, name)
     assert items(kafka, name) == once(FIRST, SECOND, THIRD, FOURTH)
-    assert sum(items(kafka, name, "read_uncommitted").values()) == 500, (
-        "what was decided is not written again"
-    )
+    assert sum(items(kafka, name, "read_uncommitted").values()) == 500, "what was decided is not written again"
     assert newest_decision(kafka, name).batch_id == 3
     assert group_offsets(kafka, name) == []
 

@@ -1,4 +1,6 @@
-"""docs/runbook.md has an entry for every alert and every error that a user can meet, and each entry says what the code says."""
+"""docs/runbook.md has an entry for every alert and every error that a user can meet, and each entry says what the code
+says.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "runbook.md"
 ALERTS = {
     rule["alert"]: rule
-    for group in yaml.safe_load((ROOT / "docs" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))[
-        "groups"
-    ]
+    for group in yaml.safe_load((ROOT / "docs" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
 }
 BASES = {"ExactlyOnceError", "UserError", "NoProducerIds"}

@@ -26,9 +26,7 @@ from tests.support.brokers import AnyKafka
 LEDGER = "exactly-once-ledger"
 
 
-@pytest.mark.parametrize(
-    ("page", "name"), [(page, name) for page, blocks in figures.PAGES.items() for name in blocks]
-)
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page, blocks in figures.PAGES.items() for name in blocks])
 def test_the_figures_of_a_page_are_those_of_the_code_and_of_the_newest_run(page: Path, name: str) -> None:
     assert figures.current(page, name) == figures.PAGES[page][name](), "run: python -m tests.docs.figures"
 
@@ -41,9 +39,7 @@ def test_the_page_has_every_block_and_no_other_figures_of_the_code() -> None:
     assert f"no share is below {SMALLEST_SECTION_BYTES // 1024} KiB" in text
     first_smaller, first_growing = SECTIONS_BYTES // figures.MIB, SECTIONS_BYTES // SMALLEST_SECTION_BYTES
     assert f"Beyond {first_smaller} partitions" in text and f"beyond {first_growing:,} the sum grows" in text
-    assert (
-        f"({int(SETTINGS['max.message.bytes']) // figures.MIB} MiB where the connector has made the" in text
-    )
+    assert f"({int(SETTINGS['max.message.bytes']) // figures.MIB} MiB where the connector has made the" in text
     assert f"holds up to\n{int(SETTINGS['segment.bytes']) // figures.MIB} MiB of older decisions" in text
 
 
@@ -93,9 +89,7 @@ def test_a_real_decision_has_the_size_that_the_page_computes(kafka: AnyKafka) ->
     # The computed decision has the real one's form: a part of a task differs by the lengths of names and numbers alone.
     topic = str(settings["options"]["topic"])
     computed = figures.decision(len(real.seals), round(parts / len(real.seals)))
-    assert _of_a_part(computed, "clean-orders", "orders.clean") == pytest.approx(
-        _of_a_part(real, name, topic), rel=0.2
-    )
+    assert _of_a_part(computed, "clean-orders", "orders.clean") == pytest.approx(_of_a_part(real, name, topic), rel=0.2)
 
 
 def _of_a_part(made: Decision, pipeline: str, topic: str) -> float:

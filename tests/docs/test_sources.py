@@ -1,5 +1,6 @@
-"""docs/comparison.md says nothing of another product without a source; docs/faq.md answers nothing without the page that has the whole
-answer."""
+"""docs/comparison.md says nothing of another product without a source; docs/faq.md answers nothing without the page
+that has the whole answer.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +38,7 @@ def test_a_source_is_the_projects_own_and_says_where_in_it() -> None:
 def test_every_cell_on_another_product_has_its_source_and_every_cell_on_this_one_its_page() -> None:
     table = CLAIMS.partition("## In one table\n")[2].partition("\n## ")[0]
     rows = [
-        [cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in table.splitlines()
-        if line.startswith("| ")
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if line.startswith("| ")
     ][1:]
     assert len(rows) >= 9
     # What follows from the row's name alone, or from the cell before.

@@ -1,5 +1,6 @@
-"""What docs/upgrading.md says of a change of versions in the middle of a batch is played, and what it says of formats is read
-from the code."""
+"""What docs/upgrading.md says of a change of versions in the middle of a batch is played, and what it says of formats
+is read from the code.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +51,7 @@ class Changing:
         self.kafka = self._start(0)
 
     def _start(self, port: int) -> EmbeddedKafka:
-        started = EmbeddedKafka(
-            data_dir=self._directory, port=port, config={"transaction.version": self._version}
-        )
+        started = EmbeddedKafka(data_dir=self._directory, port=port, config={"transaction.version": self._version})
         return started.__enter__()
 
     def change(self, version: str) -> None:
@@ -222,9 +221,7 @@ def _runs_through(kafka: AnyKafka, topic: str, before: int, after: int, change: 
 
 def formats() -> dict[str, str]:
     """What is kept -> its version, of the page's table."""
-    found = re.findall(
-        r"^\| ([^|]+?) \| (v?\d+(?:, v?\d+)*) \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE
-    )
+    found = re.findall(r"^\| ([^|]+?) \| (v?\d+(?:, v?\d+)*) \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return dict(found)
 
 

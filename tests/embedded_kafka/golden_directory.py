@@ -1,4 +1,5 @@
-"""What a data directory of this version of the broker looks like: `python -m tests.embedded_kafka.golden_directory FILE.tar.gz`.
+"""What a data directory of this version of the broker looks like: `python -m tests.embedded_kafka.golden_directory
+FILE.tar.gz`.
 
 Owns: what is in one, so that a later version of the broker can be judged by a directory that this one wrote.
 Run it when `FORMAT_VERSION` grows, with the code from before that; the files from before stay.

@@ -41,9 +41,7 @@ async def ask(node: Node, request: Message) -> Any:
     return response_class(request.API_KEY).decode(bytes(answer[4:]), version=request.API_VERSION, header=True)
 
 
-def with_node(
-    directory: Path, scenario: Callable[[Node], Awaitable[None]], config: BrokerConfig | None = None
-) -> None:
+def with_node(directory: Path, scenario: Callable[[Node], Awaitable[None]], config: BrokerConfig | None = None) -> None:
     """Start a broker, play the scenario, stop it, also where the scenario fails."""
 
     async def play() -> None:

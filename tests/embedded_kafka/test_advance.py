@@ -50,9 +50,7 @@ def commit(kafka: EmbeddedKafka, transactional_id: str) -> Producer:
     writer.begin_transaction()
     for topic in (KEPT, AGED):
         writer.produce(topic, b"value", partition=0)
-    writer.send_offsets_to_transaction(
-        [TopicPartition(AGED, 0, 7)], group.consumer_group_metadata(), TIMEOUT_S
-    )
+    writer.send_offsets_to_transaction([TopicPartition(AGED, 0, 7)], group.consumer_group_metadata(), TIMEOUT_S)
     writer.commit_transaction(TIMEOUT_S)
     group.close()
     until(lambda: state(kafka, transactional_id) == "CompleteCommit")
@@ -75,9 +73,7 @@ def producers(kafka: EmbeddedKafka, topic: str) -> list[tuple[int, bool]]:
     """(producer id, whether a transaction is open) of each that the partition remembers."""
     each = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
     (found,) = ask(kafka, DescribeProducersRequest(version=0, topics=[each])).topics
-    return [
-        (one.producer_id, one.current_txn_start_offset >= 0) for one in found.partitions[0].active_producers
-    ]
+    return [(one.producer_id, one.current_txn_start_offset >= 0) for one in found.partitions[0].active_producers]
 
 
 def committed_offset(kafka: EmbeddedKafka) -> int:

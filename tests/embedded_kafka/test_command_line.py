@@ -27,9 +27,7 @@ TIMEOUT_S = 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_ends_cleanly_on_a_signal(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_it_says_where_it_listens_and_ends_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [*COMMAND, "--port", "0", "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as child:
@@ -37,9 +35,7 @@ def test_it_says_where_it_listens_and_ends_cleanly_on_a_signal(
             assert child.stdout is not None
             ready = json.loads(child.stdout.readline())
             answer = ask_over_the_wire(ready["bootstrap_servers"], MetadataRequest(version=12, topics=[]))
-            assert [broker.port for broker in answer.brokers] == [
-                int(ready["bootstrap_servers"].split(":")[1])
-            ]
+            assert [broker.port for broker in answer.brokers] == [int(ready["bootstrap_servers"].split(":")[1])]
             child.send_signal(number)
             assert child.wait(TIMEOUT_S) == 0
         finally:
@@ -89,8 +85,7 @@ def test_a_damaged_log_is_named_by_file_and_position_and_the_broker_starts(tmp_p
 
     with EmbeddedKafka(data_dir=tmp_path, config=config) as kafka:
         damaged, other = (
-            produced(ask_over_the_wire(kafka.bootstrap_servers, produce(name, records())))
-            for name in ("t", "other")
+            produced(ask_over_the_wire(kafka.bootstrap_servers, produce(name, records()))) for name in ("t", "other")
         )
         said = kafka.log_path.read_text()
 

@@ -246,9 +246,7 @@ def test_while_many_ids_are_listed_others_have_their_turn(tmp_path: Path) -> Non
     async def scenario(node: Node) -> None:
         for number in range(3_000):
             node.parts.transactions._book._keep(Transaction(f"id-{number}", Entry(number)))
-        request = ListTransactionsRequest(
-            version=1, state_filters=[], producer_id_filters=[], duration_filter=-1
-        )
+        request = ListTransactionsRequest(version=1, state_filters=[], producer_id_filters=[], duration_filter=-1)
         listed = asyncio.ensure_future(ask(node, request))
         turns = 0
         while not listed.done():

@@ -110,9 +110,7 @@ def test_data_and_port_outlive_a_stop_where_a_directory_is_named(tmp_path: Path)
         assert kafka.bootstrap_servers == before
         assert "t" in AdminClient({"bootstrap.servers": before}).list_topics(timeout=TIMEOUT_S).topics
     with EmbeddedKafka(data_dir=tmp_path) as again:
-        topics = (
-            AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics
-        )
+        topics = AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics
         assert "t" in topics
 
 

@@ -94,9 +94,7 @@ def wait_until_ended(kafka: EmbeddedKafka, transactional_id: str) -> None:
     producer(kafka, transactional_id)
 
 
-@pytest.mark.parametrize(
-    "commit", [True, pytest.param(False, marks=pytest.mark.long)], ids=["commit", "abort"]
-)
+@pytest.mark.parametrize("commit", [True, pytest.param(False, marks=pytest.mark.long)], ids=["commit", "abort"])
 @pytest.mark.parametrize("step", ["end-prepared", "marker-written:1", "marker-written:2", "end-completed"])
 def test_killed_at_any_step_of_an_end_the_transaction_ends_as_decided_and_each_marker_is_there_once(
     kafka: EmbeddedKafka, step: str, commit: bool
@@ -200,9 +198,7 @@ def test_what_was_acknowledged_survives_sigkill(kafka: EmbeddedKafka) -> None:
     assert set(acknowledged) <= set(values)
 
 
-def test_a_directory_of_a_broker_that_runs_is_refused_to_another(
-    kafka: EmbeddedKafka, tmp_path: Path
-) -> None:
+def test_a_directory_of_a_broker_that_runs_is_refused_to_another(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     with pytest.raises(BrokerUnavailable, match="another broker uses this data directory"):
         EmbeddedKafka(data_dir=kafka.data_dir).start()
     with pytest.raises(BrokerUnavailable, match="another process listens on this port"):

@@ -1,4 +1,6 @@
-"""`EmbeddedKafka` before its start, after its end and over a restart: what its handles say, and what a refused restart leaves."""
+"""`EmbeddedKafka` before its start, after its end and over a restart: what its handles say, and what a refused restart
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -94,9 +96,7 @@ def test_after_a_kill_from_outside_a_handle_says_that_the_count_is_lost() -> Non
             ):
                 question()
         kafka.restart()
-        with pytest.raises(
-            BrokerUnavailable, match="was ended from outside, and faults and their counts end with it"
-        ):
+        with pytest.raises(BrokerUnavailable, match="was ended from outside, and faults and their counts end with it"):
             _ = fault.fired
 
 
@@ -109,9 +109,7 @@ def test_after_a_kill_from_outside_a_handle_says_that_the_count_is_lost() -> Non
     ],
     ids=["name", "value", "file"],
 )
-def test_a_refused_restart_leaves_the_broker_as_it_was(
-    kafka: EmbeddedKafka, wrong: dict[str, str], said: str
-) -> None:
+def test_a_refused_restart_leaves_the_broker_as_it_was(kafka: EmbeddedKafka, wrong: dict[str, str], said: str) -> None:
     fault = kafka.fault("Produce", "delay", times=5)
     with pytest.raises(OptionsError, match=said):
         kafka.restart(config=wrong)
@@ -123,9 +121,7 @@ def test_a_refused_restart_leaves_the_broker_as_it_was(
     asked(kafka)
 
 
-def test_a_restart_that_fails_otherwise_leaves_the_settings_of_before(
-    kafka: EmbeddedKafka, monkeypatch: Any
-) -> None:
+def test_a_restart_that_fails_otherwise_leaves_the_settings_of_before(kafka: EmbeddedKafka, monkeypatch: Any) -> None:
     monkeypatch.setattr("embedded_kafka.serving.judge", lambda directory, settings: None)
     with pytest.raises((OptionsError, BrokerUnavailable)):
         kafka.restart(config={"num.partitons": "3"})

@@ -66,9 +66,7 @@ def wait_for_producer_id(kafka: EmbeddedKafka) -> int:
         time.sleep(0.05)
 
 
-def test_ids_come_from_the_node_that_kafkas_brokers_use(
-    zookeeper: LocalZooKeeper, client: KazooClient
-) -> None:
+def test_ids_come_from_the_node_that_kafkas_brokers_use(zookeeper: LocalZooKeeper, client: KazooClient) -> None:
     with EmbeddedKafka(zookeeper=zookeeper.hosts, config={"node.id": "35"}) as kafka:
         first = wait_for_producer_id(kafka)
         assert new_producer_id(kafka) == (Code.NONE, first + 1)

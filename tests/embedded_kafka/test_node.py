@@ -27,9 +27,7 @@ from tests.embedded_kafka.node_tools import ask, produce, produced, records, wit
 NONE = Code.NONE
 
 
-def create(
-    *names: str, partitions: int = 1, replicas: int = 1, validate_only: bool = False
-) -> CreateTopicsRequest:
+def create(*names: str, partitions: int = 1, replicas: int = 1, validate_only: bool = False) -> CreateTopicsRequest:
     topic = CreateTopicsRequest.CreatableTopic
     return CreateTopicsRequest(
         version=7,
@@ -90,9 +88,7 @@ def test_what_is_only_validated_is_not_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a_b.c", "a.b_c", "a_b_c"])
-def test_a_topic_whose_name_collides_with_another_is_refused_however_it_is_asked_for(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_topic_whose_name_collides_with_another_is_refused_however_it_is_asked_for(tmp_path: Path, name: str) -> None:
     """A dot and an underscore are one in the names of Kafka's metrics."""
 
     async def scenario(node: Node) -> None:
@@ -154,9 +150,7 @@ def test_a_deleted_topic_is_gone_with_its_records_and_its_groups_offsets(tmp_pat
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 2)
         await ask(node, produce("t", records(3), partition=1))
-        (deleted,) = (
-            await ask(node, DeleteTopicsRequest(version=4, topic_names=["t"], timeout_ms=1_000))
-        ).responses
+        (deleted,) = (await ask(node, DeleteTopicsRequest(version=4, topic_names=["t"], timeout_ms=1_000))).responses
         assert deleted.error_code == NONE
         assert not list(tmp_path.glob("t-*"))
         node.parts.topics.create("t", 2)
@@ -268,9 +262,7 @@ def test_deleted_records_are_out_of_reach_and_offsets_go_on(tmp_path: Path) -> N
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         for offset, code, low in ((3, NONE, 3), (9, Code.OFFSET_OUT_OF_RANGE, -1), (-1, NONE, 5)):
             part = topic.DeleteRecordsPartition(partition_index=0, offset=offset)
-            request = DeleteRecordsRequest(
-                version=2, topics=[topic(name="t", partitions=[part])], timeout_ms=1_000
-            )
+            request = DeleteRecordsRequest(version=2, topics=[topic(name="t", partitions=[part])], timeout_ms=1_000)
             (answer,) = (await ask(node, request)).topics[0].partitions
             assert (answer.error_code, answer.low_watermark) == (code, low)
         assert produced(await ask(node, produce("t", records(1)))) == (NONE, 5)
@@ -282,9 +274,7 @@ def test_deleted_records_are_out_of_reach_and_offsets_go_on(tmp_path: Path) -> N
     ("timestamp", "found"),
     [(-2, (0, -1)), (-1, (5, -1)), (-3, (0, 1_000)), (1_000, (0, 1_000)), (1_001, (-1, -1))],
 )
-def test_offsets_are_found_by_their_end_and_by_time(
-    tmp_path: Path, timestamp: int, found: tuple[int, int]
-) -> None:
+def test_offsets_are_found_by_their_end_and_by_time(tmp_path: Path, timestamp: int, found: tuple[int, int]) -> None:
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 1)
         await ask(node, produce("t", records(5)))

@@ -73,9 +73,7 @@ def test_a_damaged_partition_is_offline_and_the_others_are_served(
         )  # fmt: skip
         assert answer.topics[0].partitions[0].error_code == Code.KAFKA_STORAGE_ERROR
         names = [MetadataRequest.MetadataRequestTopic(name="t")]
-        (topic,) = (
-            await ask(node, MetadataRequest(version=9, topics=names, allow_auto_topic_creation=False))
-        ).topics
+        (topic,) = (await ask(node, MetadataRequest(version=9, topics=names, allow_auto_topic_creation=False))).topics
         assert [(part.error_code, part.leader_id, part.offline_replicas) for part in topic.partitions] == [
             (Code.LEADER_NOT_AVAILABLE, -1, [0]),
             (Code.NONE, 0, []),

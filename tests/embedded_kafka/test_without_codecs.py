@@ -1,4 +1,6 @@
-"""A broker whose Python has neither pyarrow nor numpy: what needs a codec is refused in words, and no connection is closed for it."""
+"""A broker whose Python has neither pyarrow nor numpy: what needs a codec is refused in words, and no connection is
+closed for it.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +42,12 @@ def _no_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
 def packed(key: bytes = b"k", value: bytes = b"value") -> bytes:
     plain = bytes(encode_batch([(key, value)], timestamp_ms=int(time.time() * 1000)))
     header = own_header(memoryview(plain))
-    return bytes(
-        framed(header._replace(attributes=header.attributes | _GZIP), gzip.compress(plain[HEADER_BYTES:]))
-    )
+    return bytes(framed(header._replace(attributes=header.attributes | _GZIP), gzip.compress(plain[HEADER_BYTES:])))
 
 
 def create(name: str, **configs: str) -> Message:
     each = CreateTopicsRequest.CreatableTopic
-    settings = [
-        each.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
-    ]
+    settings = [each.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     topic = each(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=settings)
     return CreateTopicsRequest(version=5, topics=[topic], timeout_ms=1_000, validate_only=False)
 
@@ -72,9 +70,7 @@ def alter(value: str) -> list[Message]:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_topic_whose_codec_the_broker_lacks_is_refused_in_words_that_name_pyarrow(
-    tmp_path: Path, codec: str
-) -> None:
+def test_a_topic_whose_codec_the_broker_lacks_is_refused_in_words_that_name_pyarrow(tmp_path: Path, codec: str) -> None:
     async def scenario(node: Node) -> None:
         (refused,) = (await ask(node, create("u", compression_type=codec))).topics
         assert refused.error_code == Code.INVALID_CONFIG

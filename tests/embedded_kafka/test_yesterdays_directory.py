@@ -1,4 +1,5 @@
-"""A data directory that another version of the broker wrote: an older one's is read whole, a newer one's is refused and unchanged.
+"""A data directory that another version of the broker wrote: an older one's is read whole, a newer one's is refused and
+unchanged.
 
 `golden/format-N.tar.gz` was written by the last code with that format, as `golden_directory.py` does it, and killed.
 """
@@ -38,9 +39,7 @@ def unpacked(version: int, directory: Path) -> Path:
 
 def contents(directory: Path) -> dict[Path, bytes]:
     """All files but the lock, which says who tried."""
-    return {
-        path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != ".lock"
-    }
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def records_in(directory: Path) -> dict[Path, bytes]:
@@ -126,18 +125,14 @@ def test_a_directory_of_a_newer_broker_is_refused_in_words_and_nothing_of_it_is_
     write_json(directory / "meta.json", {**meta, "version": FORMAT_VERSION + 1, "unknown": "field"})
     before = contents(directory)
 
-    with pytest.raises(
-        UnsupportedVersion, match="newer version of this broker; nothing was changed"
-    ) as refused:
+    with pytest.raises(UnsupportedVersion, match="newer version of this broker; nothing was changed") as refused:
         started(directory)
 
     assert f"found_version={FORMAT_VERSION + 1}" in str(refused.value)
     assert contents(directory) == before
 
 
-@pytest.mark.parametrize(
-    "garbled", [b"", b"{", b"[]", b'{"version": "one"}', b'{"cluster_id": "x"}', b"\xff"]
-)
+@pytest.mark.parametrize("garbled", [b"", b"{", b"[]", b'{"version": "one"}', b'{"cluster_id": "x"}', b"\xff"])
 def test_a_directory_whose_format_cannot_be_told_is_refused_in_words_and_nothing_of_it_is_changed(
     tmp_path: Path, garbled: bytes
 ) -> None:

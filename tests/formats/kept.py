@@ -1,7 +1,8 @@
-"""Every form of ours that outlives the process that wrote it: a value, how it is written and read, what the golden file is called.
+"""Every form of ours that outlives the process that wrote it: a value, how it is written and read, what the golden file
+is called.
 
-Owns: the list. `python -m tests.formats.kept` writes the golden files.
-The embedded broker's own files have theirs in its tests; dead letters have no version: their headers are documented one by one.
+Owns: the list. `python -m tests.formats.kept` writes the golden files. The embedded broker's own files have theirs in
+its tests; dead letters have no version: their headers are documented one by one.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ Raised = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class Kept:
-    """One form. `raised`: the same text as a version of the format that is one higher has it; `refused`, `says`: what reading that
-    raises, and who must act."""
+    """One form. `raised`: the same text as a version of the format that is one higher has it; `refused`, `says`: what
+    reading that raises, and who must act.
+    """
 
     name: str
     value: Any

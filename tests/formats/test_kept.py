@@ -1,4 +1,6 @@
-"""The forms that outlive a process: today's bytes are the golden ones, they are read back, and a higher version is refused."""
+"""The forms that outlive a process: today's bytes are the golden ones, they are read back, and a higher version is
+refused.
+"""
 
 from __future__ import annotations
 

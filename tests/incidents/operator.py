@@ -3,8 +3,8 @@
 Owns: a command in a process of its own, several at once, the end of every incident.
 Does not know: what an incident is.
 
-The processes are forked from a server that has imported the command line; what a person types costs a second of imports more
-(tests/pyspark_kafka_eos/cli/test_command.py starts it from nothing).
+The processes are forked from a server that has imported the command line; what a person types costs a second of imports
+more (tests/pyspark_kafka_eos/cli/test_command.py starts it from nothing).
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Answer:
     @property
     def outcomes(self) -> dict[str, str]:
         """Of `commit`, `abort` and `fence`: last part of each id -> what became of it."""
-        return {
-            each["transactional_id"].rpartition(".")[2]: each["outcome"] for each in self.document["done"]
-        }
+        return {each["transactional_id"].rpartition(".")[2]: each["outcome"] for each in self.document["done"]}
 
     @property
     def decided(self) -> dict[str, str | None]:
@@ -56,9 +54,7 @@ class Answer:
     @property
     def readers_wait(self) -> bool:
         """Of `explain` and `list`: whether readers wait for one of these transactions."""
-        return any(
-            hold["readers_wait_for_it"] for each in self.document["transactions"] for hold in each["holds"]
-        )
+        return any(hold["readers_wait_for_it"] for each in self.document["transactions"] for hold in each["holds"])
 
     @property
     def verdicts(self) -> list[tuple[int, str]]:
@@ -73,9 +69,7 @@ class Terminal:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self._files = [tempfile.NamedTemporaryFile("w+", encoding="utf-8") for _ in range(2)]  # noqa: SIM115
-        self._process: BaseProcess = context.Process(
-            target=_run, args=(words, *(each.name for each in self._files))
-        )
+        self._process: BaseProcess = context.Process(target=_run, args=(words, *(each.name for each in self._files)))
         self._process.start()
 
     def answer(self) -> Answer:
@@ -126,8 +120,9 @@ def must_be_verified(
     last: int = 5,
     options: Sequence[str] = (),
 ) -> None:
-    """How every incident ends: `kafka-eos verify` finds so many batches as they were decided, no reader waits, and an independent
-    reader of committed records counts each expected one once."""
+    """How every incident ends: `kafka-eos verify` finds so many batches as they were decided, no reader waits, and an
+    independent reader of committed records counts each expected one once.
+    """
     answer = kafka_eos(broker, "verify", pipeline, "-n", str(last), *options)
     assert answer.code == 0, answer.document
     assert [verdict for _, verdict in answer.verdicts] == ["matches"] * batches

@@ -1,7 +1,7 @@
 """A job was killed, or killed twice: what the documents tell to type ends with a verified output.
 
-Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where the
-section has the query started again, that is the next run of the same pipeline.
+Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where
+the section has the query started again, that is the next run of the same pipeline.
 """
 
 from __future__ import annotations

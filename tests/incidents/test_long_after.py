@@ -1,7 +1,7 @@
 """Nobody came for days: ids have expired, records are gone. The documents' way out, and a verified output.
 
-Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where the
-section has the query started again, that is the next run of the same pipeline.
+Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where
+the section has the query started again, that is the next run of the same pipeline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Wrong names, a new checkpoint, and somebody else's writer in the topic: the documents' way out, and a verified output.
+"""Wrong names, a new checkpoint, and somebody else's writer in the topic: the documents' way out, and a verified
+output.
 
-Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where the
-section has the query started again, that is the next run of the same pipeline.
+Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where
+the section has the query started again, that is the next run of the same pipeline.
 """
 
 from __future__ import annotations
@@ -79,10 +80,7 @@ def test_a_renamed_pipeline_goes_on_under_its_new_name_and_its_old_one_is_refuse
     assert moved.get("batch") == 1, moved
 
     rolled_back = run_child(third).report["error"]
-    assert (
-        rolled_back.startswith("PipelineConflict")
-        and f"wrote as pipeline '{new}' until batch 1" in rolled_back
-    )
+    assert rolled_back.startswith("PipelineConflict") and f"wrote as pipeline '{new}' until batch 1" in rolled_back
     assert run_child(with_options(third, pipeline=new)).report["batch"] == 2
     must_be_verified(kafka, new, topic, rows_of(settings, second, third), batches=2)
 
@@ -141,9 +139,7 @@ def test_a_new_checkpoint_is_adopted_once(kafka: AnyKafka) -> None:
 
 def test_a_lost_ledger_is_made_anew_and_the_checkpoint_adopted_once(kafka: AnyKafka) -> None:
     """Section "The checkpoint is new, or the ledger is lost"."""
-    settings = with_options(
-        settings_for(kafka), ledger_topic=f"ledger-of-{settings_for(kafka)['options']['topic']}"
-    )
+    settings = with_options(settings_for(kafka), ledger_topic=f"ledger-of-{settings_for(kafka)['options']['topic']}")
     pipeline, topic, ledger = (settings["options"][name] for name in ("pipeline", "topic", "ledger.topic"))
     assert run_child(settings).report["batch"] == 0
     delete(kafka, ledger)

@@ -38,9 +38,7 @@ def test_the_tree_is_found() -> None:
 
 @EVERY_ERROR
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_every_error_pickles_to_an_equal_one_with_its_facts(
-    error_class: type[ExactlyOnceError], protocol: int
-) -> None:
+def test_every_error_pickles_to_an_equal_one_with_its_facts(error_class: type[ExactlyOnceError], protocol: int) -> None:
     error = error_class("what happened and what to do", FACTS)
 
     arrived = pickle.loads(pickle.dumps(error, protocol))

@@ -119,9 +119,7 @@ def test_threads_that_ask_at_once_get_the_same_state() -> None:
     assert len(found) == 8
 
 
-def held_by_a_thread(
-    state: runtime.PerProcess[runtime.Lock], answer: multiprocessing.SimpleQueue[bool]
-) -> None:
+def held_by_a_thread(state: runtime.PerProcess[runtime.Lock], answer: multiprocessing.SimpleQueue[bool]) -> None:
     answer.put(state().acquire(timeout=5))
 
 

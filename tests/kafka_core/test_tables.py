@@ -1,4 +1,6 @@
-"""What holds of every machine's table: rows name where they lead, no state is out of reach, and a machine is held to its rows."""
+"""What holds of every machine's table: rows name where they lead, no state is out of reach, and a machine is held to
+its rows.
+"""
 
 from __future__ import annotations
 

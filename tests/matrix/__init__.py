@@ -1,1 +1,3 @@
-"""The versions that the product supports, together: Python x pyspark x Apache Kafka x classic or Spark Connect, each pair in a run."""
+"""The versions that the product supports, together: Python x pyspark x Apache Kafka x classic or Spark Connect, each
+pair in a run.
+"""

@@ -51,7 +51,9 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a row ended: the exact versions where it was run, the seconds of its applications, the reason where it failed."""
+    """How a row ended: the exact versions where it was run, the seconds of its applications, the reason where it
+    failed.
+    """
 
     row: Row
     python: str = ""
@@ -65,9 +67,7 @@ class Outcome:
         """The last cell of its line."""
         if not self.had:
             return self.why
-        return (
-            f"failed: {self.why.splitlines()[0]}" if self.why else f"every record once, {self.seconds:.0f} s"
-        )
+        return f"failed: {self.why.splitlines()[0]}" if self.why else f"every record once, {self.seconds:.0f} s"
 
 
 def interpreter(version: str) -> Path | None:
@@ -75,7 +75,8 @@ def interpreter(version: str) -> Path | None:
     homes = Path(os.environ.get("PYENV_ROOT", Path("~/.pyenv").expanduser())) / "versions"
     found = [Path(path) for path in [shutil.which(f"python{version}")] if path]
     found += [home / "bin" / "python" for home in sorted(homes.glob(f"{version}.*"))]
-    # A shim of pyenv is on the path also for versions that it does not start; Debian's Python may be unable to make environments.
+    # A shim of pyenv is on the path also for versions that it does not start; Debian's Python may be unable to make
+    # environments.
     works = (
         each
         for each in found
@@ -115,9 +116,7 @@ def run(row: Row, python: Path, tests: Path, scratch: Path) -> Outcome:
             read = committed({"bootstrap.servers": kafka.bootstrap_servers}, name, PARTITIONS, _READ_S)
             found = Counter(int(value) for value in read)
             if found != dict.fromkeys(range(count), 1):
-                raise Failed(
-                    f"{name}: {len(found)} of {count} numbers, {sum(found.values()) - len(found)} too many"
-                )
+                raise Failed(f"{name}: {len(found)} of {count} numbers, {sum(found.values()) - len(found)} too many")
     if "site-packages" not in document["package"]:
         raise Failed(f"the sources were tested, not the wheel: {document['package']}")
     return Outcome(row, document["python"], document["pyspark"], sum(document["seconds"].values()))
@@ -125,9 +124,7 @@ def run(row: Row, python: Path, tests: Path, scratch: Path) -> Outcome:
 
 def _run_job(python: Path, tests: Path, settings: dict[str, object]) -> dict[str, Any]:
     environ = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")
     }
     environ["PATH"] = f"{python.parent}{os.pathsep}{environ['PATH']}"
     job = subprocess.Popen(
@@ -171,9 +168,7 @@ def _minor(version: str) -> str:
 
 def table(outcomes: Sequence[Outcome], before: str = "") -> str:
     """The page. A row that was not run now keeps the line that it has in the page `before`."""
-    line_of = {
-        row: f"| {row.python} | {row.pyspark} | {row.kafka} | {row.mode} | {NOT_YET} |" for row in rows()
-    }
+    line_of = {row: f"| {row.python} | {row.pyspark} | {row.kafka} | {row.mode} | {NOT_YET} |" for row in rows()}
     line_of |= {row: line for row, line in lines_of(before).items() if row in line_of}
     line_of |= {
         each.row: f"| {each.python or each.row.python} | {each.pyspark or each.row.pyspark} | {each.row.kafka} "

@@ -2,8 +2,8 @@
 
     python -m tests.matrix.job <settings as JSON>
 
-Owns: three small applications: the sink by format, killed after its decision and started again; foreachBatch, with a restart; a
-DataFrame written, read, streamed on by the source, and the ledger as a DataFrame.
+Owns: three small applications: the sink by format, killed after its decision and started again; foreachBatch, with a
+restart; a DataFrame written, read, streamed on by the source, and the ledger as a DataFrame.
 Does not know: whether the output is right, which another client judges in another process.
 Settings: folder, servers, topics (by name), mode. The last line of the output is the versions and the seconds, as JSON.
 """
@@ -37,7 +37,8 @@ def main(settings: dict[str, Any]) -> None:
                 "kafka.bootstrap.servers": settings["servers"], "topic": settings["topics"][way], "pipeline": f"matrix-{way}",
             },
         }  # fmt: skip
-        # On Connect the function runs in a process of the server's, out of a crash point's reach: it gets a restart only.
+        # On Connect the function runs in a process of the server's, out of a crash point's reach: it gets a restart
+        # only.
         killed = way == "format" or not connect
         first = run_job(**job, crash=AFTER_THE_DECISION) if killed else run_job(**job)
         if first.exitcode != (-signal.SIGKILL if killed else 0) or first.said:

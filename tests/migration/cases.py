@@ -25,8 +25,9 @@ class Topics:
 
 @dataclass(frozen=True)
 class Case:
-    """`more`: records that are written to the subscribed topic while the streams run, by partition. `restart`: then both
-    go on from their checkpoints with our format. `refused`: what both sides have to say."""
+    """`more`: records that are written to the subscribed topic while the streams run, by partition. `restart`: then
+    both go on from their checkpoints with our format. `refused`: what both sides have to say.
+    """
 
     name: str
     mode: Literal["batch", "stream"]

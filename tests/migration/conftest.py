@@ -1,4 +1,6 @@
-"""The broker that the comparison runs on: the embedded one. Two connectors are compared, and both see the same broker."""
+"""The broker that the comparison runs on: the embedded one. Two connectors are compared, and both see the same
+broker.
+"""
 
 from __future__ import annotations
 

@@ -43,10 +43,13 @@ _VALUE = "concat('value ', n) as value"
 
 @dataclass(frozen=True)
 class SinkCase:
-    """`columns`: expressions over `n`. In them and in `options` {topic} and {other} are the two topics of the case and format;
-    an option that is None is left out. `save_mode`: of df.write, or the stream's output mode; "" leaves it to Spark.
-    `placed`: which partition a row goes to is told by the row. `runs`: how often the stream is run on its checkpoint, one
-    more file each time. `says`: what Spark's sink says of it, so that it is that mistake."""
+    """`columns`: expressions over `n`. In them and in `options` {topic} and {other} are the two topics of the case and
+    format; an option that is None is left out. `save_mode`: of df.write, or the stream's output mode; "" leaves it to
+    Spark.
+    `placed`: which partition a row goes to is told by the row. `runs`: how often the stream is run on its checkpoint,
+    one
+    more file each time. `says`: what Spark's sink says of it, so that it is that mistake.
+    """
 
     name: str
     mode: Literal["batch", "stream"]
@@ -147,21 +150,17 @@ WHY_REFUSED = {
 }  # fmt: skip
 """Case -> what our refusal says, why it is one."""
 
-TAKEN_HERE = (
-    SinkCase("names-in-capitals", "batch", ("concat('key ', n) as KEY", "concat('value ', n) as Value")),
-)
-"""What ours takes and Spark's sink does not, on purpose: it looks for its columns with their case, Spark elsewhere does not."""
+TAKEN_HERE = (SinkCase("names-in-capitals", "batch", ("concat('key ', n) as KEY", "concat('value ', n) as Value")),)
+"""What ours takes and Spark's sink does not, on purpose: it looks for its columns with their case, Spark elsewhere does
+not.
+"""
 
 DIFFERENCES: dict[str, dict[str, str]] = {
     "no-such-partition": {
         "class": "Kafka's producer waits whether the partition comes (TimeoutException); ours names the row"
     },
-    "ignore": {
-        "class": "Spark itself refuses the mode for a Python sink, with an AnalysisException of its own"
-    },
-    "no-servers": {
-        "class": "the JVM's tasks fail with a bare SparkException; ours is refused before there are tasks"
-    },
+    "ignore": {"class": "Spark itself refuses the mode for a Python sink, with an AnalysisException of its own"},
+    "no-servers": {"class": "the JVM's tasks fail with a bare SparkException; ours is refused before there are tasks"},
     "stream-no-value": {"class": "of a JVM stream only the text remains, in StreamingQueryException"},
     "stream-no-topic": {"class": "of a JVM stream only the text remains, in StreamingQueryException"},
     "timestamp-column": {"times": "Spark's sink drops a timestamp column; ours gives the records that time"},

@@ -2,8 +2,9 @@
 
     python sink_job.py <bootstrap servers> <jars> <directory>  < cases.json  > outcomes, the last line of JSON
 
-Run by the Python that has pyspark 4.0.0. A case is what `SinkCase.as_json` gives; both formats get the same options, `pipeline`
-among them, which Spark's own sink ignores. For each case and format one outcome: "" or the text of the error.
+Run by the Python that has pyspark 4.0.0. A case is what `SinkCase.as_json` gives; both formats get the same options,
+`pipeline` among them, which Spark's own sink ignores. For each case and format one outcome: "" or the text of the
+error.
 
 Owns: what is asked of a sink, the same of both.
 Does not know: which answers are right, what has come into the topics, and of this project only the name of its format.
@@ -76,9 +77,7 @@ class Job:
         for run in range(case["runs"]):
             numbers = range(run * self._rows, (run + 1) * self._rows)
             (files / f"{run}.txt").write_text("\n".join(map(str, numbers)))
-            source = (
-                self.spark.readStream.format("text").load(str(files)).selectExpr("cast(value as int) as n")
-            )
+            source = self.spark.readStream.format("text").load(str(files)).selectExpr("cast(value as int) as n")
             query = (
                 self._shaped(case, name, source)
                 .writeStream.format(name)
@@ -103,9 +102,7 @@ class Job:
             "pipeline": case["topics"][name]["topic"],
             **case["options"],
         }
-        return {
-            option: self._filled(case, name, text) for option, text in options.items() if text is not None
-        }
+        return {option: self._filled(case, name, text) for option, text in options.items() if text is not None}
 
     def _filled(self, case: Mapping[str, Any], name: str, text: str) -> str:
         for role, topic in case["topics"][name].items():

@@ -1,4 +1,5 @@
-"""A Spark application that reads the same topics through Spark's own Kafka source and through ours, and says what it saw.
+"""A Spark application that reads the same topics through Spark's own Kafka source and through ours, and says what it
+saw.
 
     python source_job.py <bootstrap servers> <jars> <directory>  < cases.json  > outcomes, the last line of JSON
 
@@ -111,9 +112,7 @@ class Job:
         producer = Producer({"bootstrap.servers": self._bootstrap_servers, "log_level": 0})
         for partition, count in enumerate(more["counts"]):
             for number in range(count):
-                producer.produce(
-                    more["topic"], b"more %d" % number, partition=partition, timestamp=1_000 + number
-                )
+                producer.produce(more["topic"], b"more %d" % number, partition=partition, timestamp=1_000 + number)
         if producer.flush(30):
             raise TimeoutError("the records that come later were not written")
 
@@ -149,9 +148,7 @@ class Run:
             options = self._job._options(self._case)
             self._frame = self._job.spark.readStream.format(name).options(**options).load()
             when = "start"
-            writer = self._frame.writeStream.foreachBatch(
-                lambda rows, number: self._batches.append(rows_of(rows))
-            )
+            writer = self._frame.writeStream.foreachBatch(lambda rows, number: self._batches.append(rows_of(rows)))
             self._query = writer.option("checkpointLocation", str(self._checkpoint)).start()
         except Exception as error:  # noqa: BLE001
             self._error = failure(when, error)
@@ -187,9 +184,7 @@ class Run:
         assert self._frame is not None
         files = [path for path in (self._checkpoint / "offsets").iterdir() if path.name.isdigit()]
         texts = [path.read_text().splitlines()[-1] for path in sorted(files, key=lambda path: int(path.name))]
-        every = sorted(
-            (row for batch in self._batches for row in batch), key=lambda row: (row[2], row[3], row[4])
-        )
+        every = sorted((row for batch in self._batches for row in batch), key=lambda row: (row[2], row[3], row[4]))
         return {
             "schema": self._frame.schema.jsonValue(),
             "rows": [row[:-1] for row in every],

@@ -1,7 +1,8 @@
 """A job of Spark's Kafka sink, with the format's name changed and a pipeline: the same records, the same refusals.
 
-Spark 4.0.0's JVM sink and ours run in one application (`sink_job`), each into topics of its own; librdkafka reads what is
-committed. What differs on purpose stands in `sink_cases` with its reason; a line there that is no difference any more fails too.
+Spark 4.0.0's JVM sink and ours run in one application (`sink_job`), each into topics of its own; librdkafka reads what
+is committed. What differs on purpose stands in `sink_cases` with its reason; a line there that is no difference any
+more fails too.
 """
 
 from __future__ import annotations
@@ -89,9 +90,7 @@ def compared(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Compar
     """All cases through both sinks, once."""
     if not PEER_PYTHON.exists():
         pytest.skip("there is no environment with pyspark 4.0.0: make venv-bench")
-    return compare(
-        broker, (*JOBS, *MISTAKES, *REFUSED_HERE, *TAKEN_HERE), tmp_path_factory.mktemp("migration")
-    )
+    return compare(broker, (*JOBS, *MISTAKES, *REFUSED_HERE, *TAKEN_HERE), tmp_path_factory.mktemp("migration"))
 
 
 def compare(broker: Broker, cases: Sequence[SinkCase], directory: Path) -> Comparison:
@@ -139,9 +138,7 @@ def test_a_job_writes_what_it_writes_through_sparks_sink(compared: Comparison, c
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
-def test_a_mistake_is_refused_as_sparks_sink_refuses_it_and_nothing_shows(
-    compared: Comparison, case: SinkCase
-) -> None:
+def test_a_mistake_is_refused_as_sparks_sink_refuses_it_and_nothing_shows(compared: Comparison, case: SinkCase) -> None:
     theirs, ours = (compared.outcomes[case.name][name] for name in FORMATS)
     assert theirs, "Spark's sink takes it"
     assert ours, "our sink takes it"
@@ -154,9 +151,7 @@ def test_a_mistake_is_refused_as_sparks_sink_refuses_it_and_nothing_shows(
 
 
 @pytest.mark.parametrize("case", REFUSED_HERE, ids=lambda case: case.name)
-def test_what_only_our_sink_refuses_has_a_reason_and_nothing_shows(
-    compared: Comparison, case: SinkCase
-) -> None:
+def test_what_only_our_sink_refuses_has_a_reason_and_nothing_shows(compared: Comparison, case: SinkCase) -> None:
     said, _ = WHY_REFUSED[case.name]
     theirs, ours = (compared.outcomes[case.name][name] for name in FORMATS)
 

@@ -46,7 +46,9 @@ SAME_CLASSES = {
 """What the JVM's classes are called here: by who has to act."""
 
 _RESTARTED = "PySpark writes a Python source's offsets with blanks, so the first batch after the change is an empty one"
-_WHOLE_LIMIT = "Spark rounds each partition's share of maxOffsetsPerTrigger down; ours hands out what rounding leaves over, too"
+_WHOLE_LIMIT = (
+    "Spark rounds each partition's share of maxOffsetsPerTrigger down; ours hands out what rounding leaves over, too"
+)
 DIFFERENCES: dict[str, dict[str, str]] = {
     "max-records": {
         "tasks": "Spark 4.0.0 plans a batch by maxRecordsPerPartition only beside a larger minPartitions; ours always does"
@@ -158,7 +160,9 @@ def test_java_finds_the_topics_that_we_find(compared: Comparison) -> None:
 
 
 def class_of(text: str) -> str:
-    """The class of the error that started it: ours by its name in the Python worker's traceback, else the JVM's cause."""
+    """The class of the error that started it: ours by its name in the Python worker's traceback, else the JVM's
+    cause.
+    """
     ours = re.findall(r"kafka_core\.errors\.(\w+)", text)
     if ours:
         return str(ours[-1])

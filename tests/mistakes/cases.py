@@ -34,8 +34,10 @@ DEFAULT_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(frozen=True)
 class Mistake:
-    """`before`: seconds, and whether what, why and what to do were said. `kind`: the class of the error now, None where the query
-    goes on, `SPARKS` where Spark refuses. `words`: each stands in the first line, of the error or of what is noted."""
+    """`before`: seconds, and whether what, why and what to do were said. `kind`: the class of the error now, None where
+    the query goes on, `SPARKS` where Spark refuses. `words`: each stands in the first line, of the error or of what is
+    noted.
+    """
 
     numbers: str
     made: str
@@ -84,7 +86,8 @@ def _other_subscription(scene: Scene) -> None:
 def _other_output(scene: Scene) -> str:
     kept = {"pipeline": "moves", "checkpointLocation": scene.checkpoint()}
     scene.write(**kept)
-    # The first query may have decided a further batch before it was stopped. The next one ends it without a decision of its own.
+    # The first query may have decided a further batch before it was stopped. The next one ends it without a decision of
+    # its own.
     with scene.running(topic="out2", **kept):
         return scene.warnings_of("moves", expected=True)
 
@@ -110,7 +113,9 @@ def _first_frame_empty(scene: Scene) -> str:
 
 
 def _without_signer(scene: Scene) -> None:
-    """The tests' environment has the package. It is hidden in this process, so the options are read by the writer of foreachBatch."""
+    """The tests' environment has the package. It is hidden in this process, so the options are read by the writer of
+    foreachBatch.
+    """
     found = importlib.util.find_spec
 
     def hiding(name: str, package: str | None = None) -> object:

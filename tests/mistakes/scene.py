@@ -31,8 +31,9 @@ OURS = re.compile(r"kafka_core\.errors\.(\w+): (.*)")
 
 @dataclass(frozen=True)
 class Told:
-    """What the user was told: after how many seconds, an error of which class (None: the query went on), and its first line, or
-    what was noted."""
+    """What the user was told: after how many seconds, an error of which class (None: the query went on), and its first
+    line, or what was noted.
+    """
 
     seconds: float
     kind: str | None
@@ -95,7 +96,9 @@ class Scene:
         every: str = "0 seconds",
         **options: str,
     ) -> Iterator[None]:
-        """A query that has written some batches and goes on; `without`: names of options that are usual and not given."""
+        """A query that has written some batches and goes on; `without`: names of options that are usual and not
+        given.
+        """
         given = {
             "kafka.bootstrap.servers": self.servers, "topic": "out", "pipeline": f"p{time.time_ns()}",
             "checkpointLocation": self.checkpoint(), **options,
@@ -137,9 +140,7 @@ class Scene:
         settings = {"bootstrap.servers": self.servers}
         topics = AdminClient(settings).list_topics(LEDGER, timeout=WITHIN_S).topics
         values = committed(settings, LEDGER, len(topics[LEDGER].partitions), WITHIN_S)
-        decisions = [
-            found for found in map(json.loads, filter(None, values)) if found.get("pipeline") == pipeline
-        ]
+        decisions = [found for found in map(json.loads, filter(None, values)) if found.get("pipeline") == pipeline]
         return " ".join(warning for each in decisions for warning in each.get("warnings", ()))
 
 

@@ -2,7 +2,8 @@
 
 python -m tests.notebooks.cells      writes notebooks/quickstart.ipynb
 
-Owns: reading Databricks' source format, writing Jupyter's. Both notebooks are the same cells, so that they cannot differ.
+Owns: reading Databricks' source format, writing Jupyter's. Both notebooks are the same cells, so that they cannot
+differ.
 Does not know: what the cells do.
 """
 

@@ -39,9 +39,7 @@ def test_the_jupyter_notebook_is_made_of_the_databricks_one() -> None:
 def test_no_output_is_committed() -> None:
     cells = nbformat.read(JUPYTER, as_version=4).cells
 
-    assert [
-        cell for cell in cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)
-    ] == []
+    assert [cell for cell in cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)] == []
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,7 @@ def test_the_databricks_notebook_runs_from_top_to_bottom_outside_of_databricks(
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_the_jupyter_notebook_runs_from_top_to_bottom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jupyter_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = nbformat.read(JUPYTER, as_version=4)
     settings = {
         **require_java().environ(),
@@ -113,10 +109,7 @@ def test_the_jupyter_notebook_runs_from_top_to_bottom(
     asyncio.run(client.async_execute())
 
     said = "".join(
-        output.get("text", "")
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
+        output.get("text", "") for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
     )
     assert PROVEN in said
     assert stopped_with(said) > 0

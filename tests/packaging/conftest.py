@@ -1,4 +1,6 @@
-"""The package as it is handed out, built once from a copy of the repository; nothing of a build stays in the repository."""
+"""The package as it is handed out, built once from a copy of the repository; nothing of a build stays in the
+repository.
+"""
 
 from __future__ import annotations
 

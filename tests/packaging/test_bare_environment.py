@@ -1,4 +1,5 @@
-"""The embedded broker alone: in an environment that has kafka-python, crc32c and kazoo, and nothing of Spark or the connector's libraries.
+"""The embedded broker alone: in an environment that has kafka-python, crc32c and kazoo, and nothing of Spark or the
+connector's libraries.
 
 What starting it costs there: docs/design/embedded-broker.md.
 """

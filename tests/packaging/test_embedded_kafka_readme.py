@@ -1,8 +1,8 @@
-"""`connector/embedded_kafka/README.md`, as printed: in a fresh environment that has the wheel, the three packages that the page names and
-pytest, outside the repository.
+"""`connector/embedded_kafka/README.md`, as printed: in a fresh environment that has the wheel, the three packages that
+the page names and pytest, outside the repository.
 
-What differs from a user's machine: the port is a free one; pip takes the wheel from a directory, and the other packages are those of the
-environment that runs this (linked).
+What differs from a user's machine: the port is a free one; pip takes the wheel from a directory, and the other packages
+are those of the environment that runs this (linked).
 """
 
 from __future__ import annotations
@@ -121,10 +121,7 @@ def test_the_page_has_every_api_of_the_broker_and_no_other() -> None:
         r"^## What it does\n(.*?)^[^|\n]", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
     others = {"DeleteRecords", "StandardAuthorizer"} - set(APIS)
-    named = (
-        set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b|\bProduce\b|\bFetch\b|\bMetadata\b|\bHeartbeat\b", table))
-        - others
-    )
+    named = set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b|\bProduce\b|\bFetch\b|\bMetadata\b|\bHeartbeat\b", table)) - others
 
     assert named == set(APIS)
 

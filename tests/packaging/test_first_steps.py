@@ -1,8 +1,8 @@
 """The README's first lines, as printed: in a fresh environment, with the wheel, outside the repository.
 
-What differs from a user's machine: the port and the checkpoint's path are free ones; pip takes this package from a directory with
-the wheel, and the packages that it requires are those of the environment that runs this (linked, without this package); the shell
-waits for the broker's line after it has started the broker, as a person does.
+What differs from a user's machine: the port and the checkpoint's path are free ones; pip takes this package from a
+directory with the wheel, and the packages that it requires are those of the environment that runs this (linked, without
+this package); the shell waits for the broker's line after it has started the broker, as a person does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ WITHIN_S = 900.0
 """As the other jobs of these tests: with ten others at work on the same cores, Spark alone takes minutes."""
 
 MOST_CPU_S = 150.0
-"""Of all commands together, which does not depend on what else the machine does. A user has five minutes, with downloads."""
+"""Of all commands together, which does not depend on what else the machine does. A user has five minutes, with
+downloads.
+"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

@@ -1,7 +1,8 @@
-"""A repository that has folders named as rooms of ours: its pytest, its spark-submit and its notebook work with the wheel installed.
+"""A repository that has folders named as rooms of ours: its pytest, its spark-submit and its notebook work with the
+wheel installed.
 
-A repository's own modules come first on the path, in the driver and in Spark's workers. So a module of ours that were imported by a
-common name would be the repository's.
+A repository's own modules come first on the path, in the driver and in Spark's workers. So a module of ours that were
+imported by a common name would be the repository's.
 """
 
 from __future__ import annotations
@@ -111,9 +112,7 @@ def test_its_tests_run_and_may_use_the_fixture(installed: Path, repository: Path
 def test_its_job_runs_by_spark_submit(installed: Path, repository: Path) -> None:
     settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
     submit = run(installed, repository, installed, "-c", "import pyspark; print(pyspark.__path__[0])").strip()
-    assert "seen: 100 connector" in run(
-        installed, repository, Path(submit, "bin", "spark-submit"), *settings, "job.py"
-    )
+    assert "seen: 100 connector" in run(installed, repository, Path(submit, "bin", "spark-submit"), *settings, "job.py")
 
 
 @pytest.mark.spark

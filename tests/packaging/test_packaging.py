@@ -23,9 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.long]
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_has_three_packages_and_no_tests(wheel: Path) -> None:
@@ -83,9 +81,7 @@ def description(metadata: bytes) -> str:
     return text
 
 
-def test_wheel_and_source_distribution_have_the_readme_as_an_index_can_show_it(
-    wheel: Path, sdist: Path
-) -> None:
+def test_wheel_and_source_distribution_have_the_readme_as_an_index_can_show_it(wheel: Path, sdist: Path) -> None:
     page = index_page(README.read_text(encoding="utf-8"))
     with zipfile.ZipFile(wheel) as archive:
         of_the_wheel = archive.read(f"pyspark_kafka_eos-{__version__}.dist-info/METADATA")
@@ -114,13 +110,9 @@ def test_a_wheel_that_is_built_from_the_source_distribution_is_the_same(
 
 
 def test_a_link_becomes_the_name_of_its_file() -> None:
-    readme = (
-        "# A\n\nsee [it](docs/a.md#x), [docs/a.md](docs/a.md), [web](https://a.b)\n\n![p](x.svg)\n\n## B\n"
-    )
+    readme = "# A\n\nsee [it](docs/a.md#x), [docs/a.md](docs/a.md), [web](https://a.b)\n\n![p](x.svg)\n\n## B\n"
 
-    assert index_page(readme) == (
-        f"# A\n\nsee it (`docs/a.md`), `docs/a.md`, [web](https://a.b)\n\n{NOTE}\n\n## B\n"
-    )
+    assert index_page(readme) == (f"# A\n\nsee it (`docs/a.md`), `docs/a.md`, [web](https://a.b)\n\n{NOTE}\n\n## B\n")
 
 
 def test_the_metadata_names_what_the_package_is_for(wheel: Path) -> None:

@@ -30,9 +30,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the outcomes")
     arguments, further = parser.parse_known_args()
     recorder = report.Recorder()
-    code = pytest.main(
-        [str(TESTS), "-m", "parity", "--durations=5", *FOUR_AT_A_TIME, *further], plugins=[recorder]
-    )
+    code = pytest.main([str(TESTS), "-m", "parity", "--durations=5", *FOUR_AT_A_TIME, *further], plugins=[recorder])
     print(report.table(recorder.outcomes))  # noqa: T201  a command's output
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(each) for each in recorder.outcomes], indent=1))

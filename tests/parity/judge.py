@@ -88,9 +88,7 @@ def ends(broker: Broker, topic: str, partitions: int, *, stable: bool = False) -
     return {where.partition: answer.result(WAIT_S).offset for where, answer in answers.items()}
 
 
-def read(
-    broker: Broker, topic: str, *, isolation: str = "read_committed", settled: bool = True
-) -> list[Read]:
+def read(broker: Broker, topic: str, *, isolation: str = "read_committed", settled: bool = True) -> list[Read]:
     """Every record of the topic, partition by partition in the order of the log.
 
     settled: wait for the markers of what was ended before; False where a transaction is to stay open.
@@ -123,8 +121,6 @@ def read(
     return sorted(found, key=lambda each: (each.partition, each.offset))
 
 
-def values_of(
-    broker: Broker, topic: str, *, isolation: str = "read_committed", settled: bool = True
-) -> list[bytes]:
+def values_of(broker: Broker, topic: str, *, isolation: str = "read_committed", settled: bool = True) -> list[bytes]:
     """The values alone."""
     return [each.value or b"" for each in read(broker, topic, isolation=isolation, settled=settled)]

@@ -31,7 +31,9 @@ class Outcome:
 
 
 SHOWS = "shows"
-"""Under this name a test's report carries its line of the table and the broker, also from another process (xdist's workers)."""
+"""Under this name a test's report carries its line of the table and the broker, also from another process (xdist's
+workers).
+"""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -72,10 +74,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         dict.fromkeys((each.client, each.what) for each in outcomes), key=lambda line: clients.index(line[0])
     )
     head = ["client", "what it does", *(name.replace("kafka-", "Kafka ") for name in NAMES)]
-    rows = [
-        [client, what, *(_cell(by_cell.get((client, what, name))) for name in NAMES)]
-        for client, what in lines
-    ]
+    rows = [[client, what, *(_cell(by_cell.get((client, what, name))) for name in NAMES)] for client, what in lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 

@@ -38,12 +38,8 @@ def main(bootstrap_servers: str, jars: str, source: str, target: str, directory:
     def stream() -> None:
         options = {"subscribe": source, "startingOffsets": "earliest"}
         rows = spark.readStream.format("kafka").options(**address, **options).load()
-        writer = (
-            rows.select("key", "value").writeStream.format("kafka").options(**address).option("topic", target)
-        )
-        query = (
-            writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
-        )
+        writer = rows.select("key", "value").writeStream.format("kafka").options(**address).option("topic", target)
+        query = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
         query.awaitTermination()
 
     write(0)

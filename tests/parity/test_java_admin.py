@@ -44,9 +44,7 @@ def test_the_tool_creates_widens_and_deletes_a_topic(broker: Broker) -> None:
     assert described.count("Leader: 0\tReplicas: 0\tIsr: 0") == 3
 
     topics(broker, "--alter", "--topic", topic, "--partitions", "5")
-    wait_until(
-        lambda: len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions) == 5, "five partitions"
-    )
+    wait_until(lambda: len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions) == 5, "five partitions")
     write(broker, topic, [b"in the new one"], partition=4)
     assert [(each.partition, each.value) for each in read(broker, topic)] == [(4, b"in the new one")]
 
@@ -82,9 +80,7 @@ def test_the_tools_tell_offsets_and_delete_records_from_the_front(broker: Broker
     assert end_of_partitions(broker, topic, "earliest") == ["0:0", "1:0"]
 
     asked = tmp_path / "delete.json"
-    asked.write_text(
-        json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 4}]})
-    )
+    asked.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 4}]}))
     said = tool(broker, "org.apache.kafka.tools.DeleteRecordsCommand", "--offset-json-file", str(asked))
     assert f"partition: {topic}-0\tlow_watermark: 4" in said
     assert end_of_partitions(broker, topic, "earliest") == ["0:4", "1:0"]

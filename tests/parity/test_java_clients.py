@@ -50,9 +50,7 @@ def test_every_message_that_the_verifiable_producer_calls_acknowledged_is_where_
     "version",
     [
         pytest.param(NEWEST_KAFKA, marks=pytest.mark.shows(JAVA, IN_TRANSACTIONS), id="newest"),
-        pytest.param(
-            NEWEST_ZOOKEEPER_KAFKA, marks=pytest.mark.shows(OLDER_JAVA, IN_TRANSACTIONS), id="older"
-        ),
+        pytest.param(NEWEST_ZOOKEEPER_KAFKA, marks=pytest.mark.shows(OLDER_JAVA, IN_TRANSACTIONS), id="older"),
     ],
 )
 def test_the_performance_tool_commits_all_it_produces_in_transactions(broker: Broker, version: str) -> None:
@@ -74,9 +72,7 @@ def test_the_performance_tool_commits_all_it_produces_in_transactions(broker: Br
 @pytest.mark.shows(JAVA, "`ConsoleConsumer`, read_committed, in a group")
 def test_the_console_consumer_prints_what_was_committed_and_nothing_aborted(broker: Broker) -> None:
     topic = new_topic(broker)
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": new_name("console")}
-    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": new_name("console")})
     producer.init_transactions(WAIT_S)
     for number, commit in enumerate((True, False, True)):
         producer.begin_transaction()
@@ -168,8 +164,7 @@ def test_copiers_copy_exactly_once_although_they_abort_at_random_and_one_is_kill
     assert successor.wait(int(WAIT_S * 1000)) == 0, successor_log.read_text()[-3000:]
     assert copied(other_log) == messages
     copies, originals = (
-        [(each.partition, each.value) for each in read(broker, topic)]
-        for topic in (copiers.target, copiers.source)
+        [(each.partition, each.value) for each in read(broker, topic)] for topic in (copiers.target, copiers.source)
     )
     assert copies == originals
     # The aborts were real.

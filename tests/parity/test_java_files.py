@@ -68,9 +68,7 @@ def test_the_tool_reads_every_segment_of_a_partition_with_all_codecs_and_markers
     assert set(re.findall(r"compresscodec: (\w+)", said)) == set(CODECS)
     entries = parse(said)
     assert [entry.offset for entry in entries] == list(range(len(CODECS) * (RECORDS + 1)))
-    assert [entry.kind for entry in entries if entry.kind is not EntryKind.DATA] == [EntryKind.COMMIT] * len(
-        CODECS
-    )
+    assert [entry.kind for entry in entries if entry.kind is not EntryKind.DATA] == [EntryKind.COMMIT] * len(CODECS)
     data = [(entry.offset, entry.record) for entry in entries if entry.kind is EntryKind.DATA]
     assert data == [(each.offset, (each.value or b"").decode()) for each in read(broker, topic)]
 
@@ -98,9 +96,7 @@ def test_the_tool_decodes_what_the_coordinators_wrote(broker: Broker) -> None:
 
     def states() -> list[dict[str, object]]:
         log = records_of(broker, "__transaction_state", "--transaction-log-decoder")
-        return [
-            value for key, value in log if key == {"transactionalId": transactional_id} and value is not None
-        ]
+        return [value for key, value in log if key == {"transactionalId": transactional_id} and value is not None]
 
     # The last state is written after the markers, which is all that could be waited for.
     wait_until(lambda: states()[-1]["transactionStatus"] == COMPLETE_ABORT, "the abort is complete")

@@ -26,9 +26,7 @@ def groups(broker: Broker, *arguments: str) -> str:
 def offsets(broker: Broker, group: str) -> dict[int, tuple[str, str, str]]:
     """Partition to committed offset, end and lag, as the tool describes them."""
     described = rows(groups(broker, "--describe", "--group", group, "--offsets"))
-    return {
-        int(row["PARTITION"]): (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) for row in described
-    }
+    return {int(row["PARTITION"]): (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) for row in described}
 
 
 def member(broker: Broker, group: str) -> Consumer:
@@ -53,9 +51,7 @@ def test_the_tool_describes_a_living_group_with_its_lag_its_member_and_its_state
         consumer.subscribe([topic])
         for _ in range(PARTITIONS * RECORDS):
             assert consumer.poll(WAIT_S) is not None
-        consumer.commit(
-            offsets=[TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 10)], asynchronous=False
-        )
+        consumer.commit(offsets=[TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 10)], asynchronous=False)
 
         assert group in groups(broker, "--list").split()
         assert offsets(broker, group) == {0: ("4", "10", "6"), 1: ("10", "10", "0")}

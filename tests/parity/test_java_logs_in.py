@@ -1,6 +1,7 @@
 """The Java client and Kafka's tools log in to the embedded broker, and make ACLs on it.
 
-The same on Apache Kafka is tests/pyspark_kafka_eos/client/test_login_real.py with the product's client: there the broker is beyond doubt.
+The same on Apache Kafka is tests/pyspark_kafka_eos/client/test_login_real.py with the product's client: there the
+broker is beyond doubt.
 """
 
 from __future__ import annotations
@@ -30,23 +31,17 @@ def kafka() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
-def client(
-    kafka: EmbeddedKafka, folder: Path, mechanism: str, user: str = "root", password: str | None = None
-) -> str:
+def client(kafka: EmbeddedKafka, folder: Path, mechanism: str, user: str = "root", password: str | None = None) -> str:
     """The file of the Java client's settings."""
     given = kafka.client_settings(user, mechanism)
     secret = USERS[user] if password is None else password
     if mechanism == "OAUTHBEARER":
-        login = (
-            f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{user}";'
-        )
+        login = f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{user}";'
     else:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         login = f'{MODULES}.{module} required username="{user}" password="{secret}";'
     store = folder / "client.pem"
-    store.write_text(
-        Path(given["ssl.key.location"]).read_text() + Path(given["ssl.certificate.location"]).read_text()
-    )
+    store.write_text(Path(given["ssl.key.location"]).read_text() + Path(given["ssl.certificate.location"]).read_text())
     settings = {
         "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": login,
         "ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"],
@@ -59,15 +54,11 @@ def client(
 
 def topics(kafka: EmbeddedKafka, settings: str, *arguments: str) -> str:
     """What TopicCommand prints."""
-    return java_tool(
-        TOPICS, "--bootstrap-server", kafka.bootstrap_servers, "--command-config", settings, *arguments
-    )
+    return java_tool(TOPICS, "--bootstrap-server", kafka.bootstrap_servers, "--command-config", settings, *arguments)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_kafkas_tool_creates_a_topic_after_its_login(
-    kafka: EmbeddedKafka, tmp_path: Path, mechanism: str
-) -> None:
+def test_kafkas_tool_creates_a_topic_after_its_login(kafka: EmbeddedKafka, tmp_path: Path, mechanism: str) -> None:
     settings = client(kafka, tmp_path, mechanism)
     name = f"of-{mechanism.lower()}"
     topics(kafka, settings, "--create", "--topic", name)
@@ -75,9 +66,7 @@ def test_kafkas_tool_creates_a_topic_after_its_login(
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_kafkas_tool_is_told_of_a_wrong_password(
-    kafka: EmbeddedKafka, tmp_path: Path, mechanism: str
-) -> None:
+def test_kafkas_tool_is_told_of_a_wrong_password(kafka: EmbeddedKafka, tmp_path: Path, mechanism: str) -> None:
     settings = client(kafka, tmp_path, mechanism, password="wrong")
     with pytest.raises(AssertionError, match="SaslAuthenticationException"):
         topics(kafka, settings, "--list")

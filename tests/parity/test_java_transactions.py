@@ -76,9 +76,7 @@ def test_the_tool_sees_an_open_transaction_and_that_it_does_not_hang(broker: Bro
 
 
 @pytest.mark.shows(JAVA, "`TransactionsCommand` abort: the marker of a transaction written by hand")
-def test_the_tool_aborts_a_transaction_in_one_partition_and_readers_go_on(
-    broker: Broker, opened: Open
-) -> None:
+def test_the_tool_aborts_a_transaction_in_one_partition_and_readers_go_on(broker: Broker, opened: Open) -> None:
     write(broker, opened.topic, [b"behind"])
     assert values_of(broker, opened.topic, settled=False) == []
     transactions(broker, "abort", "--topic", opened.topic, "--partition", "0", "--start-offset", "0")

@@ -45,8 +45,8 @@ def consumer_of(broker: Broker, group: str, **settings: str | int) -> KafkaConsu
 def subscribe(consumer: KafkaConsumer, topic: str) -> None:
     """To a topic whose partitions it knows before it joins.
 
-    kafka-python 3.0.12 joins again when it learns of them afterwards, and forgets the answer to that join, on any broker, if
-    `poll` ends before it comes.
+    kafka-python 3.0.12 joins again when it learns of them afterwards, and forgets the answer to that join, on any
+    broker, if `poll` ends before it comes.
     """
     consumer.subscribe([topic])
     consumer.topics()
@@ -98,15 +98,11 @@ class Member:
 
 @pytest.mark.shows(KAFKA_PYTHON, "producer, idempotent, with every codec")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"], ids=str)
-def test_what_the_producer_was_told_is_acknowledged_is_where_it_was_told(
-    broker: Broker, codec: str | None
-) -> None:
+def test_what_the_producer_was_told_is_acknowledged_is_where_it_was_told(broker: Broker, codec: str | None) -> None:
     topic = new_topic(broker, PARTITIONS)
     settings = {"bootstrap_servers": broker.bootstrap_servers, "compression_type": codec, "linger_ms": 5}
     with closing(KafkaProducer(**settings)) as producer:
-        sent = [
-            producer.send(topic, b"%d" % number, partition=number % PARTITIONS) for number in range(1_000)
-        ]
+        sent = [producer.send(topic, b"%d" % number, partition=number % PARTITIONS) for number in range(1_000)]
         answers = [future.get(WAIT_S) for future in sent]
     told = {(answer.partition, answer.offset, b"%d" % number) for number, answer in enumerate(answers)}
     assert {(each.partition, each.offset, each.value) for each in read(broker, topic)} == told
@@ -155,9 +151,7 @@ def test_two_members_share_a_topic_and_a_third_goes_on_where_they_had_committed(
     topic, group = new_topic(broker, PARTITIONS), new_name("group")
 
     def fill(run: int) -> list[bytes]:
-        values = [
-            [b"%d.%d.%d" % (run, partition, each) for each in range(50)] for partition in range(PARTITIONS)
-        ]
+        values = [[b"%d.%d.%d" % (run, partition, each) for each in range(50)] for partition in range(PARTITIONS)]
         for partition in range(PARTITIONS):
             write(broker, topic, values[partition], partition)
         return [*itertools.chain(*values)]
@@ -170,9 +164,7 @@ def test_two_members_share_a_topic_and_a_third_goes_on_where_they_had_committed(
             lambda: sum(len(member.values) for member in members) >= len(first_run),
             "everything of the first run was read",
         )
-        for (
-            member
-        ) in members:  # before any leaves: that begins a rebalance, and nobody commits in the middle of one
+        for member in members:  # before any leaves: that begins a rebalance, and nobody commits in the middle of one
             member.commit()
     finally:
         for member in members:
@@ -200,9 +192,7 @@ def admin(broker: Broker) -> Iterator[KafkaAdminClient]:
 
 
 @pytest.mark.shows(KAFKA_PYTHON, "admin: topics, partitions, settings, records deleted, offsets listed")
-def test_the_admin_client_changes_topics_settings_and_records(
-    broker: Broker, admin: KafkaAdminClient
-) -> None:
+def test_the_admin_client_changes_topics_settings_and_records(broker: Broker, admin: KafkaAdminClient) -> None:
     topic = new_name("made")
     made = {topic: {"num_partitions": 2, "replication_factor": 1, "configs": {"retention.ms": "-1"}}}
     admin.create_topics(made, wait_for_metadata=True)
@@ -245,9 +235,7 @@ def test_the_admin_client_changes_topics_settings_and_records(
 
 
 @pytest.mark.shows(KAFKA_PYTHON, "admin: groups and their offsets")
-def test_the_admin_client_describes_a_group_and_changes_its_offsets(
-    broker: Broker, admin: KafkaAdminClient
-) -> None:
+def test_the_admin_client_describes_a_group_and_changes_its_offsets(broker: Broker, admin: KafkaAdminClient) -> None:
     topic, group = new_topic(broker), new_name("group")
     where = TopicPartition(topic, 0)
     write(broker, topic, [b"%d" % number for number in range(10)])
@@ -270,9 +258,7 @@ def test_the_admin_client_describes_a_group_and_changes_its_offsets(
 
 
 @pytest.mark.shows(KAFKA_PYTHON, "admin: transactions and producers described")
-def test_the_admin_client_sees_an_open_transaction_and_its_producer(
-    broker: Broker, admin: KafkaAdminClient
-) -> None:
+def test_the_admin_client_sees_an_open_transaction_and_its_producer(broker: Broker, admin: KafkaAdminClient) -> None:
     topic, transactional_id = new_topic(broker), new_name("open")
     where = TopicPartition(topic, 0)
     settings = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": transactional_id}

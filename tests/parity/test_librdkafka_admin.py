@@ -91,9 +91,7 @@ def test_a_topics_settings_are_changed_one_by_one_and_wrong_ones_are_refused(
 
     def change(name: str, value: str | None, what: AlterConfigOpType) -> Mapping[ConfigResource, Future[Any]]:
         entry = ConfigEntry(name, value, incremental_operation=what)
-        return admin.incremental_alter_configs(
-            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
-        )
+        return admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])])
 
     def shown() -> dict[str, tuple[str, bool]]:
         entries = only(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))

@@ -59,16 +59,12 @@ def shared(members: list[Member], wanted: list[int]) -> bool:
     [
         pytest.param(
             strategy,
-            marks=pytest.mark.shows(
-                LIBRDKAFKA, f"consumer group, {strategy}: two members, rebalance, commit, resume"
-            ),
+            marks=pytest.mark.shows(LIBRDKAFKA, f"consumer group, {strategy}: two members, rebalance, commit, resume"),
         )
         for strategy in ("range", "cooperative-sticky")
     ],
 )
-def test_a_group_shares_its_partitions_and_goes_on_where_it_had_committed(
-    broker: Broker, strategy: str
-) -> None:
+def test_a_group_shares_its_partitions_and_goes_on_where_it_had_committed(broker: Broker, strategy: str) -> None:
     topic, group = new_topic(broker, PARTITIONS), new_name("group")
 
     def fill(run: int) -> list[bytes]:
@@ -126,13 +122,9 @@ def consumer(broker: Broker) -> Iterator[Consumer]:
 
 @pytest.mark.shows(LIBRDKAFKA, "gzip, snappy, lz4, zstd; keys, headers, times, tombstones")
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec_come_back_as_they_were_sent(
-    broker: Broker, consumer: Consumer, codec: str
-) -> None:
+def test_records_of_every_codec_come_back_as_they_were_sent(broker: Broker, consumer: Consumer, codec: str) -> None:
     topic = new_topic(broker)
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec, "linger.ms": 20}
-    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec, "linger.ms": 20})
     sent = [
         (b"key-%d" % number, None if number % 10 == 0 else b"value " * number, 1_600_000_000_000 + number)
         for number in range(500)

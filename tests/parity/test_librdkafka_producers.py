@@ -121,7 +121,9 @@ def test_an_overdue_transaction_is_aborted_and_holds_readers_back_no_longer(brok
 
 
 class Transformer:
-    """Copies to the end of the source, each value doubled, in transactions of twenty; every third is aborted and done again."""
+    """Copies to the end of the source, each value doubled, in transactions of twenty; every third is aborted and done
+    again.
+    """
 
     def __init__(self, broker: Broker, source: str, target: str, group: str) -> None:
         self.ended = Counter[str]()
@@ -140,7 +142,9 @@ class Transformer:
         self.consumer.subscribe([source])
 
     def step(self) -> bool:
-        """One transaction, if there is anything to read; whether the end of every partition is reached and committed."""
+        """One transaction, if there is anything to read; whether the end of every partition is reached and
+        committed.
+        """
         records = []
         for message in self.consumer.consume(20, 0.05):
             if message.error() is None:
@@ -156,9 +160,7 @@ class Transformer:
         self._producer.begin_transaction()
         for message in records:
             self._producer.produce(self._target, (message.value() or b"") * 2, key=message.key())
-        positions = [
-            where for where in self.consumer.position(self.consumer.assignment()) if where.offset >= 0
-        ]
+        positions = [where for where in self.consumer.position(self.consumer.assignment()) if where.offset >= 0]
         self._producer.send_offsets_to_transaction(positions, self.consumer.consumer_group_metadata(), WAIT_S)
         if self.ended.total() % 3 != 2:
             self._producer.commit_transaction(WAIT_S)
@@ -173,9 +175,7 @@ class Transformer:
         self._at_end.clear()
 
 
-@pytest.mark.shows(
-    LIBRDKAFKA, "consume-transform-produce with the offsets in the transaction, aborts and a restart"
-)
+@pytest.mark.shows(LIBRDKAFKA, "consume-transform-produce with the offsets in the transaction, aborts and a restart")
 def test_a_transformed_topic_is_complete_and_without_doubles_after_aborts_and_a_restart(
     broker: Broker,
 ) -> None:
@@ -203,9 +203,7 @@ def test_an_offset_in_an_open_transaction_is_had_only_when_it_is_committed(broke
     with closing(Consumer(settings)) as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
         producer.begin_transaction()
-        producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, 5)], consumer.consumer_group_metadata(), WAIT_S
-        )
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 5)], consumer.consumer_group_metadata(), WAIT_S)
         # Neither the old nor the new one: the next instance has to wait for the decision.
         with pytest.raises(KafkaException) as refused:
             consumer.committed([where], 1.0)

@@ -90,9 +90,7 @@ def test_the_table_takes_the_place_of_the_former_one_and_of_nothing_else(tmp_pat
     outcomes = everywhere("Java", "reads")
     for _ in range(2):
         write_into(readme, outcomes)
-        assert readme.read_text() == (
-            f"before\n<!-- parity -->\n{table(outcomes)}\n<!-- end -->\nafter <!-- end -->\n"
-        )
+        assert readme.read_text() == (f"before\n<!-- parity -->\n{table(outcomes)}\n<!-- end -->\nafter <!-- end -->\n")
 
 
 @pytest.mark.parametrize("text", ["", "<!-- parity -->", "<!-- parity --> <!-- parity --> <!-- end -->"])

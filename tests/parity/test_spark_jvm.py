@@ -23,9 +23,7 @@ ROWS = 1_000
 
 
 @pytest.mark.shows(SPARK, "Kafka sink and source in batches; a stream from topic to topic with a checkpoint")
-def test_spark_writes_and_reads_in_batches_and_streams_on_from_its_checkpoint(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_spark_writes_and_reads_in_batches_and_streams_on_from_its_checkpoint(broker: Broker, tmp_path: Path) -> None:
     if not PEER_PYTHON.exists():
         pytest.skip("there is no environment with pyspark 4.0.0: make venv-bench")
     source, target = new_topic(broker, 3), new_topic(broker, 2)

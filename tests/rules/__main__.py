@@ -1,4 +1,5 @@
-"""`make rules`: breaks every rule of docs/rules.md and docs/design/findings.md and shows that its tests fail; a table of it.
+"""`make rules`: breaks every rule of docs/rules.md and docs/design/findings.md and shows that its tests fail; a table
+of it.
 
     .venv/bin/python -m tests.rules [--sample N --seed TEXT] [--only TEXT] [--write] [--at-once N]
 
@@ -21,7 +22,9 @@ from tests.support.planting import CodeMoved
 
 
 def chosen(all_rows: Sequence[Row], sample: int | None, seed: str, only: str) -> list[Row]:
-    """The rows to play: all that have tests, or a sample that depends on the seed alone, or those with a text in them."""
+    """The rows to play: all that have tests, or a sample that depends on the seed alone, or those with a text in
+    them.
+    """
     found = [row for row in all_rows if row.tests and only in row.rule]
     if sample is None or sample >= len(found):
         return found

@@ -57,7 +57,8 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Seen:
-    """How the tests of a run ended: names that passed, that failed in their body, and that failed elsewhere or never began.
+    """How the tests of a run ended: names that passed, that failed in their body, and that failed elsewhere or never
+    began.
 
     `left_out` are those that only Apache Kafka can pass.
     """
@@ -208,9 +209,7 @@ class Unfit(Exception):
     """Without any breach a test of the table fails, or does not run here."""
 
 
-def play(
-    breaches: Sequence[Breach], all_rows: list[Row], *, at_once: int = 2, root: Path = ROOT
-) -> Iterator[Result]:
+def play(breaches: Sequence[Breach], all_rows: list[Row], *, at_once: int = 2, root: Path = ROOT) -> Iterator[Result]:
     """Every breach and what came of it, in the order in which they end. CodeMoved, Unfit: before any is played."""
     for breach in breaches:
         breach.planted.files(root)

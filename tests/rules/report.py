@@ -53,9 +53,7 @@ def complaints(results: Sequence[Result], rows: Sequence[Row]) -> list[str]:
     played = {result.row.rule for result in results}
     found = [f"never played: {row.rule}" for row in rows if row.rule not in played]
     found += [line(result) for result in results if result.verdict is not Verdict.CAUGHT]
-    return found + [
-        f"failed under no breach of its row: {short(test)} ({row.rule})" for row, test in idle(results)
-    ]
+    return found + [f"failed under no breach of its row: {short(test)} ({row.rule})" for row, test in idle(results)]
 
 
 def summary(results: Sequence[Result], rows: Sequence[Row], seconds: float) -> str:
@@ -83,9 +81,7 @@ def write(results: Sequence[Result], all_rows: Sequence[Row]) -> None:
                 continue
             for number, result in enumerate(by_rule.get(row.rule, ())):
                 failed = "<br>".join(f"`{short(test)}`" for test in sorted(result.seen.failed)) or "nothing"
-                lines.append(
-                    f"| {'' if number else row.rule} | {_change(result.breach.planted)} | {failed} |"
-                )
+                lines.append(f"| {'' if number else row.rule} | {_change(result.breach.planted)} | {failed} |")
             if not row.tests:
                 lines.append(f"| {row.rule} | | {row.pinned} |")
         lines.append("")

@@ -1,4 +1,6 @@
-"""The table of breaches fits docs/rules.md and the code, and what plays it tells a failed test from code that cannot run."""
+"""The table of breaches fits docs/rules.md and the code, and what plays it tells a failed test from code that cannot
+run.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
     .venv/bin/python -m tests.security [--write] [--broker 4.4.0] [--way "SASL_SSL, PLAIN"]
 
-One Spark for all of them, one broker after another. Exits with 1 where a cell failed; `--write` then leaves the page as it is.
+One Spark for all of them, one broker after another. Exits with 1 where a cell failed; `--write` then leaves the page as
+it is.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 _EMBEDDED = "embedded"
 _NOT_STARTED = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
-"""Spark waits 10 s for a Python worker, and no setting changes that. On a busy machine a worker comes later, and nothing of the product
-has run then."""
+"""Spark waits 10 s for a Python worker, and no setting changes that. On a busy machine a worker comes later, and
+nothing of the product has run then.
+"""
 _TRIES = 3
 
 
@@ -47,7 +49,8 @@ def started(folder: Path) -> Iterator[SparkSession]:
     settings = {
         **SMALL,
         "spark.app.name": "security",
-        # A busy machine accepts a connection by TCP later than PySpark waits for it. Before 4.1 Spark does not know the name.
+        # A busy machine accepts a connection by TCP later than PySpark waits for it. Before 4.1 Spark does not know the
+        # name.
         "spark.python.unix.domain.socket.enabled": "true",
     }
     spark = spark_session(folder, settings, log_level="OFF")
@@ -80,7 +83,9 @@ def through(spark: SparkSession, broker: str, door: Door | Closed, folder: Path)
 
 
 def realm_of(stack: ExitStack, folder: Path, wanted: list[str]) -> Realm | NoKerberos:
-    """A KDC until the stack ends, or why there is none. Before Spark: its workers find gssapi and krb5.conf by the environment."""
+    """A KDC until the stack ends, or why there is none. Before Spark: its workers find gssapi and krb5.conf by the
+    environment.
+    """
     if ways.KERBEROS not in wanted:
         return NoKerberos("not asked for")
     try:
@@ -122,9 +127,7 @@ def _note(line: str) -> None:
 
 def main() -> int:
     """1 where a cell failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.security", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.security", description=(__doc__ or "").splitlines()[0])
     everywhere = [*real.VERSIONS, _EMBEDDED]
     parser.add_argument("--write", action="store_true", help="put the table into docs/design")
     parser.add_argument("--broker", action="append", choices=everywhere, help="only this one")

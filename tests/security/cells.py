@@ -2,7 +2,8 @@
 
 Owns: the five uses, and the judgement of each: what the operator wrote before, or finds afterwards with librdkafka.
 Does not know: brokers, ways to log in.
-Invariants: outputs are read as committed, by a client that shares no code with the product, and compared record by record.
+Invariants: outputs are read as committed, by a client that shares no code with the product, and compared record by
+record.
 """
 
 from __future__ import annotations
@@ -87,9 +88,7 @@ def make_topics(door: Door, names: Iterable[str]) -> None:
 def committed(door: Door, topic: str) -> Counter[str]:
     """Every committed value of a topic, as librdkafka reads it."""
     try:
-        return Counter(
-            value.decode() for value in committed_values(door.operator, topic, PARTITIONS, _WAIT_S)
-        )
+        return Counter(value.decode() for value in committed_values(door.operator, topic, PARTITIONS, _WAIT_S))
     except Unreadable as error:
         raise Differs(str(error)) from error
 
@@ -111,9 +110,7 @@ def source(scene: Scene) -> str:
     def take(frame: DataFrame, _batch: int) -> None:
         rows.extend(row.value for row in frame.selectExpr("cast(value as string) as value").collect())
 
-    _finish(
-        scene.read().writeStream.foreachBatch(take).option("checkpointLocation", checkpoint), "the source"
-    )
+    _finish(scene.read().writeStream.foreachBatch(take).option("checkpointLocation", checkpoint), "the source")
     return _same(rows, scene.values)
 
 

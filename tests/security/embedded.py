@@ -56,9 +56,7 @@ def opened(way: str, folder: Path) -> Iterator[Door | Closed]:
         if way == ways.BEARER:
             key = folder / "issuer.key"
             openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
-            issuer = stack.enter_context(
-                TokenEndpoint(folder / "issuer", key, clients={ways.USER: ways.PASSWORD})
-            )
+            issuer = stack.enter_context(TokenEndpoint(folder / "issuer", key, clients={ways.USER: ways.PASSWORD}))
             config = {
                 "sasl.oauthbearer.jwks.endpoint.url": issuer.jwks,
                 "sasl.oauthbearer.expected.audience": AUDIENCE,

@@ -4,8 +4,9 @@ Owns: where krb5's programs and gssapi are found, the realm, its keytabs, its kr
 Does not know: Kafka.
 Invariants: the machine's packages and the environment stay as they are.
 
-krb5's programs are those on the PATH, else those of Debian's packages (Ubuntu's are alike), unpacked into the user's cache. gssapi is
-the installed one, else it is built once against the headers of the same packages (a minute on two cores) and kept there, too.
+krb5's programs are those on the PATH, else those of Debian's packages (Ubuntu's are alike), unpacked into the user's
+cache. gssapi is the installed one, else it is built once against the headers of the same packages (a minute on two
+cores) and kept there, too.
 """
 
 from __future__ import annotations
@@ -185,7 +186,9 @@ def _unpack(into: Path) -> None:
 
 
 def _build(into: Path) -> None:
-    """Build gssapi with pip against the unpacked headers; a library of krb5 is on every machine that has Kerberos at all."""
+    """Build gssapi with pip against the unpacked headers; a library of krb5 is on every machine that has Kerberos at
+    all.
+    """
     usr = _krb5() / "usr"
     libraries = _folder(_krb5(), "libkrb5.so.3").parent
     environ = {

@@ -2,8 +2,8 @@
 
 Owns: its listeners and their settings, the users, the certificates and the issuer of tokens.
 Does not know: what is done with a door.
-Invariants: each listener takes its own way alone, so that a client that comes in has used it; the operator's listener is a
-plaintext one that only the test knows.
+Invariants: each listener takes its own way alone, so that a client that comes in has used it; the operator's listener
+is a plaintext one that only the test knows.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Guarded(LocalKafka):
 
 @contextmanager
 def opened(version: str, folder: Path, realm: Realm | NoKerberos) -> Iterator[list[Door | Closed]]:
-    """A broker of this version, and its doors in the order of the table. `realm`: a running KDC, or why there is none."""
+    """A broker of this version, and its doors in the order of the table. `realm`: a running KDC, or why there is
+    none.
+    """
     with ExitStack() as stack:
         authority = Authority(folder / "authority")
         key = folder / "issuer.key"
         openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
-        issuer = stack.enter_context(
-            TokenEndpoint(folder / "issuer", key, clients={ways.USER: ways.PASSWORD})
-        )
+        issuer = stack.enter_context(TokenEndpoint(folder / "issuer", key, clients={ways.USER: ways.PASSWORD}))
         more = {
             **_tls_settings(authority),
             **_sasl_settings(issuer),
@@ -123,15 +123,11 @@ def opened(version: str, folder: Path, realm: Realm | NoKerberos) -> Iterator[li
         doors: list[Door | Closed] = []
         for way, (listener, settings) in given.items():
             host, port = addresses[listener]
-            doors.append(
-                Door(way, ways.product({"bootstrap.servers": f"{host}:{port}", **settings}), operator)
-            )
+            doors.append(Door(way, ways.product({"bootstrap.servers": f"{host}:{port}", **settings}), operator))
         yield doors if isinstance(realm, Realm) else [*doors, Closed(ways.KERBEROS, str(realm))]
 
 
-def _given(
-    trusted: Path, client: tuple[Path, Path], issuer: TokenEndpoint
-) -> dict[str, tuple[str, dict[str, str]]]:
+def _given(trusted: Path, client: tuple[Path, Path], issuer: TokenEndpoint) -> dict[str, tuple[str, dict[str, str]]]:
     """Way -> its listener and the client's settings."""
     tls = {"ssl.ca.location": str(trusted)}
     sasl = {"security.protocol": "SASL_SSL", **tls}
@@ -248,8 +244,6 @@ def _wait_for_token(kafka: Guarded, address: str, file: Path, name: str) -> None
 def _make_users(operator: Mapping[str, str]) -> None:
     admin = AdminClient(dict(operator))
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        made = UserScramCredentialUpsertion(
-            ways.USER, ScramCredentialInfo(mechanism, 4096), ways.PASSWORD.encode()
-        )
+        made = UserScramCredentialUpsertion(ways.USER, ScramCredentialInfo(mechanism, 4096), ways.PASSWORD.encode())
         for answer in admin.alter_user_scram_credentials([made]).values():
             answer.result(WITHIN_S)

@@ -1,4 +1,6 @@
-"""Delegation tokens and Kerberos against Apache Kafka, without Spark: what is right connects, what is wrong is named."""
+"""Delegation tokens and Kerberos against Apache Kafka, without Spark: what is right connects, what is wrong is
+named.
+"""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ USER, PASSWORD = "alice", "wonderland"
 class Door:
     """One listener that takes one way to log in, and the operator's access to the same broker.
 
-    given: the options of the product, with `kafka.` before them. operator: librdkafka's settings, by which topics are made
-    and outputs are read.
+    given: the options of the product, with `kafka.` before them. operator: librdkafka's settings, by which topics are
+    made and outputs are read.
     """
 
     way: str

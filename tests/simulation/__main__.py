@@ -32,18 +32,12 @@ def main() -> int:
     """Play what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, help="play this one and show its story")
-    parser.add_argument(
-        "--history", help="play this list of strikes, as `History.text` has it, and show its story"
-    )
+    parser.add_argument("--history", help="play this list of strikes, as `History.text` has it, and show its story")
     parser.add_argument("--seeds", type=int, default=200, help="how many, of each campaign (200)")
     first = parser.add_mutually_exclusive_group()
     first.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    first.add_argument(
-        "--fresh", metavar="TEXT", help="the first seed is made from this text, a commit's hash"
-    )
-    parser.add_argument(
-        "--scope", choices=("task", "batch"), help="of all; by the seed where it is not given"
-    )
+    first.add_argument("--fresh", metavar="TEXT", help="the first seed is made from this text, a commit's hash")
+    parser.add_argument("--scope", choices=("task", "batch"), help="of all; by the seed where it is not given")
     parser.add_argument("--transaction-version", type=int, choices=(1, 2), help="the same")
     parser.add_argument(
         "--profile",
@@ -53,9 +47,7 @@ def main() -> int:
     )
     parser.add_argument("--campaign", nargs="*", choices=sorted(CAMPAIGNS), help="play these")
     parser.add_argument("--jobs", type=int, default=1, help="processes of a campaign (1)")
-    parser.add_argument(
-        "--within", type=float, default=float("inf"), metavar="S", help="wall time of all campaigns"
-    )
+    parser.add_argument("--within", type=float, default=float("inf"), metavar="S", help="wall time of all campaigns")
     parser.add_argument(
         "--faults",
         type=float,
@@ -73,9 +65,7 @@ def main() -> int:
         action="store_true",
         help=f"write {report.PAGE.name}, with --keep of everything that is kept there",
     )
-    parser.add_argument(
-        "--traces", action="store_true", help="print every seed with its trace, and nothing else"
-    )
+    parser.add_argument("--traces", action="store_true", help="print every seed with its trace, and nothing else")
     arguments = parser.parse_args()
     if arguments.fresh is not None:
         # Far from all the seeds that are named anywhere.
@@ -179,9 +169,7 @@ def _shorten(bad: list[Played]) -> None:
             print(f"{len(by_class) - number} more kinds of problems are not shortened")
             return
         history, plays = campaign.shortened(played)
-        print(
-            f"{what}: {len(played.history.strikes)} strikes, {len(history.strikes)} after {plays} plays; again:"
-        )
+        print(f"{what}: {len(played.history.strikes)} strikes, {len(history.strikes)} after {plays} plays; again:")
         for strike in history.strikes:
             print(f"    {strike}")
         print(f"    {history.command}", flush=True)
@@ -194,9 +182,7 @@ def _seeds(arguments: argparse.Namespace) -> int:
     if arguments.seed is None:
         logging.disable(logging.CRITICAL)
     seeds = (
-        [arguments.seed]
-        if arguments.seed is not None
-        else range(arguments.first, arguments.first + arguments.seeds)
+        [arguments.seed] if arguments.seed is not None else range(arguments.first, arguments.first + arguments.seeds)
     )
     fired: Counter[str] = Counter()
     errors: Counter[str] = Counter()

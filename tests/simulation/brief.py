@@ -25,10 +25,12 @@ def plain(scene: Scene) -> None:
 
 
 def some_of(scene: Scene, kinds: Mapping[str, Callable[[Scene], None]]) -> None:
-    """Some strikes one after another, at random moments or where a process reaches a crash point, on a network that may be slow.
+    """Some strikes one after another, at random moments or where a process reaches a crash point, on a network that may
+    be slow.
 
-    `faults.storm` draws strikes for two minutes however long the job takes: about a third of its histories end before the first
-    strike, and another third has hundreds of them."""
+    `faults.storm` draws strikes for two minutes however long the job takes: about a third of its histories end before
+    the first strike, and another third has hundreds of them.
+    """
     world, net, chance = scene.world, scene.net, scene.world.random
     names = list(kinds)
     left = chance.choice((1, 2, 3, 5, 8, 13, 21))

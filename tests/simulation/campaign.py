@@ -3,7 +3,8 @@
 Owns: the processes, the totals.
 Does not know: what a strike does, how a history is judged, how a table is written (`report.py`).
 Invariants:
-- A campaign's plans depend on its arguments alone, and not on how many processes play them or how fast. Only `seconds` ends it early.
+- A campaign's plans depend on its arguments alone, and not on how many processes play them or how fast. Only `seconds`
+  ends it early.
 - Every history that goes wrong is kept as data.
 """
 
@@ -37,13 +38,16 @@ AT_ONCE = 4
 """Plans that a process takes at a time: handing over one costs less than a hundredth of playing it."""
 
 AHEAD = 6
-"""How many times `AT_ONCE` plans are handed out before the first answer is learnt from. Two processes need two; what the corpus
-draws next depends on this number, so it is fixed."""
+"""How many times `AT_ONCE` plans are handed out before the first answer is learnt from. Two processes need two; what
+the corpus draws next depends on this number, so it is fixed.
+"""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A plan's outcome. `history` has the strikes that were made; `leads` counts the machines' moves; `cpu_s`: seconds."""
+    """A plan's outcome. `history` has the strikes that were made; `leads` counts the machines' moves; `cpu_s`:
+    seconds.
+    """
 
     history: History
     outcome: Outcome
@@ -106,8 +110,9 @@ def _play_plans(plans: list[Plan]) -> list[Played]:
 
 @dataclass
 class Totals:
-    """What a campaign came to. `wall_s`, `cpu_s`, `virtual_s`: seconds; `left_out`: histories that were not played because the
-    time was over; `bad`: those that went wrong, with the problems."""
+    """What a campaign came to. `wall_s`, `cpu_s`, `virtual_s`: seconds; `left_out`: histories that were not played
+    because the time was over; `bad`: those that went wrong, with the problems.
+    """
 
     name: str
     about: str
@@ -162,8 +167,10 @@ def carry_out(
     faults: float = float("inf"),
     totals: Totals | None = None,
 ) -> Iterator[tuple[Totals, Played]]:
-    """Play it; gives the totals after each history. After `seconds` of wall time the rest is left out and counted; with so many
-    `faults` it is over. `totals`: of the first seeds, which are not played again."""
+    """Play it; gives the totals after each history. After `seconds` of wall time the rest is left out and counted; with
+    so many
+    `faults` it is over. `totals`: of the first seeds, which are not played again.
+    """
     totals = totals or Totals(campaign.name, campaign.about, campaign.storm, campaign.first)
     began = time.monotonic() - totals.wall_s
     last = time.monotonic() + seconds

@@ -1,4 +1,5 @@
-"""What changes around the job: markers that are forgotten, the disk, time, access rights, the cluster, the links of all processes.
+"""What changes around the job: markers that are forgotten, the disk, time, access rights, the cluster, the links of all
+processes.
 
 Owns: the tables `CIRCUMSTANCES` and `LOSSES`; a strike of `LOSSES` takes records away and names them in `scene.lost`.
 Does not know: the product.
@@ -41,8 +42,9 @@ RIGHTS = (
 
 
 def forget_marker(scene: Scene, topic: str = ANY, *, commit: bool | None = True) -> None:
-    """The next marker in a partition of the topic is never written, although its transaction is complete. `commit`: None means
-    also one of an abort."""
+    """The next marker in a partition of the topic is never written, although its transaction is complete. `commit`:
+    None means also one of an abort.
+    """
     fault = scene.broker.faults.inject(Fault(Marker.FORGET, topic=topic, commit=commit))
     scene.broker.faults.names[fault.number] = "forgotten marker"
 
@@ -162,9 +164,7 @@ def _elect(scene: Scene) -> None:
     chance = scene.world.random
     elect(
         scene,
-        chance.choice(
-            [*(TopicPartition(OUTPUT, number) for number in range(PARTITIONS)), TopicPartition(LEDGER, 0)]
-        ),
+        chance.choice([*(TopicPartition(OUTPUT, number) for number in range(PARTITIONS)), TopicPartition(LEDGER, 0)]),
     )
 
 

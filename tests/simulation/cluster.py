@@ -73,7 +73,9 @@ class SimBroker:
             self.world.kill(self.process, struck=False)
 
     def do(self, action: Callable[[Node], object]) -> None:
-        """Have it happen in the broker's loop, soon. Nothing happens where the broker is down. An error ends the history."""
+        """Have it happen in the broker's loop, soon. Nothing happens where the broker is down. An error ends the
+        history.
+        """
         loop, node = self.loop, self.node
         if not self.up or loop is None or node is None:
             return
@@ -107,9 +109,7 @@ class SimBroker:
         (self.directory / "data").mkdir(exist_ok=True)
         (self.directory / "ids").mkdir(exist_ok=True)
         ids = ProducerIds(FileBlocks(self.directory / "ids"))
-        self.node = Node(
-            self.directory / "data", ids, self.config, port=PORT, clock=Clock(), faults=self.faults
-        )
+        self.node = Node(self.directory / "data", ids, self.config, port=PORT, clock=Clock(), faults=self.faults)
         self.node.parts = replace(self.node.parts, authorizer=self.rights)
         loop.run_until_complete(self.node.start())
         self.ready, self.ready_at = True, self.world.now
@@ -133,7 +133,9 @@ class SimBroker:
         }
 
     def records(self, topic: str, partitions: int) -> tuple[Counter[str], int]:
-        """The values that a reader of committed records gets, with how often; and how many records are open. From the bytes."""
+        """The values that a reader of committed records gets, with how often; and how many records are open. From the
+        bytes.
+        """
         found: Counter[str] = Counter()
         pending: dict[tuple[int, int], list[str]] = defaultdict(list)
         for number in range(partitions):

@@ -27,8 +27,9 @@ MACHINES: dict[str, Any] = {
     "sequences": sequences,
     "transaction": transaction,
 }
-"""By the name that the machine steps with. The table of consumer groups is left out: a commit only writes offsets into a group
-without members, which is no move of it."""
+"""By the name that the machine steps with. The table of consumer groups is left out: a commit only writes offsets into
+a group without members, which is no move of it.
+"""
 
 
 class Row(NamedTuple):
@@ -48,11 +49,7 @@ class Lead(NamedTuple):
 
 def all_rows() -> list[Row]:
     """Every row of every table, in the tables' order."""
-    return [
-        Row(name, state.name, event.__name__)
-        for name, module in MACHINES.items()
-        for state, event in module.MOVES
-    ]
+    return [Row(name, state.name, event.__name__) for name, module in MACHINES.items() for state, event in module.MOVES]
 
 
 def all_leads() -> list[Lead]:
@@ -75,8 +72,9 @@ def rows_of(leads: Counter[Lead]) -> Counter[Row]:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Counter[Lead]]:
-    """Counts every move that a machine of this process makes, for the time of the context. The caller may clear the counter.
-    A refused event is no move, and what a killed process would do when its threads are unwound is none."""
+    """Counts every move that a machine of this process makes, for the time of the context. The caller may clear the
+    counter. A refused event is no move, and what a killed process would do when its threads are unwound is none.
+    """
     found: Counter[Lead] = Counter()
 
     def step(moves: Any, machine: Any, event: object, name: str) -> tuple[Any, tuple[Any, ...]]:

@@ -1,9 +1,10 @@
-"""Which batches are decided at each moment, and the group's offsets, from the bytes of the ledger and of the coordinators' logs.
+"""Which batches are decided at each moment, and the group's offsets, from the bytes of the ledger and of the
+coordinators' logs.
 
 Owns: the decisions, the identities that they name, the offsets; the rules of what a decision has to hold.
 Does not know: the output's order, processes.
-Invariants: a batch counts as decided from PrepareCommit of its decision's transaction on. Markers follow one by one, on Kafka in any
-order, so nothing is asked of their order.
+Invariants: a batch counts as decided from PrepareCommit of its decision's transaction on. Markers follow one by one, on
+Kafka in any order, so nothing is asked of their order.
 """
 
 from __future__ import annotations
@@ -112,9 +113,7 @@ class Decisions:
                 self._written.pop(info.producer_id, None)
             return
         rows = decode(batch)
-        for key, value, at in zip(
-            rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
-        ):
+        for key, value, at in zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True):
             if key == PIPELINE and value:
                 identity, decision = (info.producer_id, info.producer_epoch), self._decision(value)
                 self._undecided.setdefault(info.producer_id, []).append((identity, decision))
@@ -136,8 +135,9 @@ class Decisions:
         return Decision.from_bytes(value)
 
     def undone(self, producer_id: int) -> None:
-        """An operator was asked to abort what this producer has open in the ledger: decisions that were made, and of which no trace
-        is left but their records. Nothing of their batches may be visible then, and they are made anew."""
+        """An operator was asked to abort what this producer has open in the ledger: decisions that were made, and of
+        which no trace is left but their records. Nothing of their batches may be visible then, and they are made anew.
+        """
         for at, decision in self._written.get(producer_id, {}).items():
             batch = decision.batch_id
             if at in self._settled or self.newest.get(batch) != decision:
@@ -204,9 +204,10 @@ class Decisions:
                 )
 
     def _repeated(self, identity: Identity, offsets: dict[Any, int]) -> bool:
-        """Whether the network delivered the whole of a decision's transaction twice: AddOffsetsToTxn, TxnOffsetCommit and EndTxn.
-        Under transaction version 1 its identity stays valid until the next InitProducerId, so Kafka carries it out again, and
-        commits the offsets that the decision has committed. Version 2 has fenced it."""
+        """Whether the network delivered the whole of a decision's transaction twice: AddOffsetsToTxn, TxnOffsetCommit
+        and EndTxn. Under transaction version 1 its identity stays valid until the next InitProducerId, so Kafka carries
+        it out again, and commits the offsets that the decision has committed. Version 2 has fenced it.
+        """
         doubled = self._watch.scene.world.fired["doubled request TxnOffsetCommit"] > 0
         return doubled and self._committed_with.get(identity) == offsets
 
@@ -237,9 +238,7 @@ class Decisions:
                 self.offsets.append(OffsetsSeen(self._watch.moment(), dict(self.group)))
             return
         rows = decode(batch)
-        for key, value, at in zip(
-            rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
-        ):
+        for key, value, at in zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True):
             found = decode_offset_key(key)
             if not isinstance(found, OffsetKey) or found.group_id != PIPELINE.decode() or value is None:
                 continue

@@ -3,9 +3,10 @@
 Owns: how often a message or a request is struck, and what strikes on top.
 Does not know: what a fault does (`short`, `faults`).
 
-A fault that keeps a process waiting for a minute costs as much to play as a hundred that last for some milliseconds. So nearly all
-faults here are short, and there are many of them in each batch: an answer is lost while another one is late and a third request is
-refused. Kills, freezes, cuts and the circumstances of `faults.WILD` strike on top, a few in each history.
+A fault that keeps a process waiting for a minute costs as much to play as a hundred that last for some milliseconds. So
+nearly all faults here are short, and there are many of them in each batch: an answer is lost while another one is late
+and a third request is refused. Kills, freezes, cuts and the circumstances of `faults.WILD` strike on top, a few in each
+history.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ def killed_at(step: int, victim: str) -> Faults:
 
 
 def at_point(point: str, strike: str | Strike, count: int = 1) -> Faults:
-    """At the `count`-th time that a process reaches the crash point. `strike`: a name of `EVERY`, or one that is not drawn."""
+    """At the `count`-th time that a process reaches the crash point. `strike`: a name of `EVERY`, or one that is not
+    drawn.
+    """
     does = EVERY[strike] if isinstance(strike, str) else strike
 
     def schedule(scene: Scene) -> None:
@@ -71,7 +73,8 @@ def random_strikes(kinds: Mapping[str, Strike], *, mixed: bool = False, one_of: 
     """Random strikes of these kinds for up to two minutes, on a network that may be slow; then it is quiet.
 
     `mixed`: each history has a few of the kinds, of which some strike before its first request. Kinds that strike often
-    (a kill) would else hide those that need a request, a marker or a write to meet. `one_of`: each history has one of these.
+    (a kill) would else hide those that need a request, a marker or a write to meet. `one_of`: each history has one of
+    these.
     """
 
     def schedule(scene: Scene) -> None:
@@ -135,11 +138,10 @@ def _zombie(scene: Scene) -> None:
 
 
 def _few_zombies(scene: Scene) -> None:
-    """The same, unless some go on already: a hundred drivers that all wait for one late marker would use up the steps of a history."""
-    if (
-        sum(each.alive and each.name == scene.job.driver.name for each in scene.world.processes)
-        < MOST_DRIVERS
-    ):
+    """The same, unless some go on already: a hundred drivers that all wait for one late marker would use up the steps
+    of a history.
+    """
+    if sum(each.alive and each.name == scene.job.driver.name for each in scene.world.processes) < MOST_DRIVERS:
         _zombie(scene)
 
 

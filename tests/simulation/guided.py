@@ -1,11 +1,13 @@
-"""A history that follows a trace of the model: drivers wait at their crash points for their turn, faults strike where it has them.
+"""A history that follows a trace of the model: drivers wait at their crash points for their turn, faults strike where
+it has them.
 
 Owns: the turns, and how much of a plan was followed.
 Does not know: TLC; what a plan means in the model (`traces`).
 
-What is exact: the order in which drivers go on behind their crash points, and which fault is set before which step. What is
-not: steps of the model between two crash points, and a driver that takes another way than the model's run waits for its turn
-for `_PATIENCE_S` at most and then goes on.
+What is exact: the order in which drivers go on behind their crash points, and which fault is set before which step.
+What is
+not: steps of the model between two crash points, and a driver that takes another way than the model's run waits for its
+turn for `_PATIENCE_S` at most and then goes on.
 """
 
 from __future__ import annotations
@@ -122,7 +124,9 @@ class Guide:
 
 
 def follow(name: str, plan: Sequence[Sequence[str]], seed: int = 0) -> tuple[Outcome, int]:
-    """Play a plan with the slots and the version of its configuration. Returns the outcome and how many events were followed."""
+    """Play a plan with the slots and the version of its configuration. Returns the outcome and how many events were
+    followed.
+    """
     guide = Guide(plan)
     many = any(part in name for part in ("-full-", "-slots-"))
     version = configuration_of(name).bound["TV"]

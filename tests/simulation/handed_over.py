@@ -1,7 +1,8 @@
 """A job whose batches begin in one process and are committed in another, as Spark's sink by format has it.
 
-Spark has a Python worker for each kind of call: one plans the batch, one commits it or gives it up. It keeps them for the next
-batches (seen on 4.3 with `spark.python.worker.reuse`, the default). Without that setting both end with the call.
+Spark has a Python worker for each kind of call: one plans the batch, one commits it or gives it up. It keeps them for
+the next batches (seen on 4.3 with `spark.python.worker.reuse`, the default). Without that setting both end with the
+call.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class HandedOver(Job):
                 lambda: finish(Cluster.shared(options.client), options, handover, seals, lines, offsets),
             )
         except (ExactlyOnceError, ExecutorLost) as error:
-            # Spark aborts the write whatever failed, the tasks or their commit. The hand-over comes with a task's message.
+            # Spark aborts the write whatever failed, the tasks or their commit. The hand-over comes with a task's
+            # message.
             if self.sealed:
                 why = str(error)
                 self._apart(me, "committer", lambda: give_up(options, handover, self.sealed, why))

@@ -3,9 +3,9 @@
 Owns: recording what a storm does, playing a list of strikes without any storm.
 Does not know: what a strike does; any that is registered in `faults.STRIKES` can be recorded and played.
 Invariants:
-- A strike draws its arguments from its own number (`Strike.draw`), and the storm from a source of its own, so both leave the
-  latencies as they are. The list that was recorded plays the same trace as the storm, and a list that lacks a strike
-  differs by what that strike did. A storm that is recorded takes `scene.world.random` once, when it is called.
+- A strike draws its arguments from its own number (`Strike.draw`), and the storm from a source of its own, so both
+  leave the latencies as they are. The list that was recorded plays the same trace as the storm, and a list that lacks a
+  strike differs by what that strike did. A storm that is recorded takes `scene.world.random` once, when it is called.
 - A strike that another strike carries out is a part of that one, and is not in the list.
 """
 
@@ -32,14 +32,17 @@ CALM = "calm"
 """What heals everything when a storm is over, where `faults` has such a thing."""
 
 TIME, STEP, MESSAGE, REQUEST = "time", "step", "message", "request"
-"""When a strike happens, if not at a crash point: at a second of the world, at the n-th step of the job, to the n-th message,
-where the n-th request is sent to the broker."""
+"""When a strike happens, if not at a crash point: at a second of the world, at the n-th step of the job, to the n-th
+message, where the n-th request is sent to the broker.
+"""
 
 
 @dataclass(frozen=True)
 class Strike:
-    """One fault. `at`: TIME, STEP, MESSAGE, or the name of a crash point, which is reached for the `number`-th time by any
-    process. `draw`: where its arguments come from. `told`: what it did where it was recorded, in words."""
+    """One fault. `at`: TIME, STEP, MESSAGE, or the name of a crash point, which is reached for the `number`-th time by
+    any
+    process. `draw`: where its arguments come from. `told`: what it did where it was recorded, in words.
+    """
 
     kind: str
     at: str
@@ -87,9 +90,7 @@ class History:
         """From `text`'s JSON. ValueError, KeyError or TypeError where it is none."""
         read = json.loads(text)
         strikes = tuple(Strike(*each) for each in read["strikes"])
-        return History(
-            read["seed"], read["scope"], read["version"], strikes, read["batches"], read.get("job", "")
-        )
+        return History(read["seed"], read["scope"], read["version"], strikes, read["batches"], read.get("job", ""))
 
     @property
     def command(self) -> str:
@@ -201,8 +202,9 @@ def _known() -> dict[str, Callable[[Scene], None]]:
 
 
 class _Recorded(Scene):
-    """The scene of a storm that is recorded: it notes which point a thread has reached or which request it sends, and how many
-    there were."""
+    """The scene of a storm that is recorded: it notes which point a thread has reached or which request it sends, and
+    how many there were.
+    """
 
     def __init__(self, scene: Scene, points: dict[object, tuple[str, int]]) -> None:
         super().__init__(**vars(scene))

@@ -1,7 +1,8 @@
 """A stand-in for Spark: batches from an offset log, tasks with attempts on executors, a driver that is started again.
 
-What Spark was seen to do: a task has four attempts; an executor that is lost fails its task; a driver that died is started anew
-and begins with the first batch that its commit log lacks; a driver that was taken for dead may go on beside its successor.
+What Spark was seen to do: a task has four attempts; an executor that is lost fails its task; a driver that died is
+started anew and begins with the first batch that its commit log lacks; a driver that was taken for dead may go on
+beside its successor.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class Job:
         self.runs = 0
         self.repaired = 0
         self.patient = False
-        """Whether the driver looks less often for tasks that take longer than 0.2 s. These looks are most of a campaign's steps; the
-        seeds of storms that are named somewhere have them."""
+        """Whether the driver looks less often for tasks that take longer than 0.2 s. These looks are most of a
+        campaign's steps; the seeds of storms that are named somewhere have them.
+        """
         self.redone = 0
         self.sealed: list[Seal] = []
         """Of the newest batch: the seals of the tasks that are done."""

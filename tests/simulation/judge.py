@@ -1,6 +1,7 @@
 """What is asked of a history when it is over, beside what `watch` asks at every moment.
 
-Owns: the history that the checker of tests/chaos judges, what is needless, how long the job may take after the last fault.
+Owns: the history that the checker of tests/chaos judges, what is needless, how long the job may take after the last
+fault.
 Does not know: how a history is played.
 """
 
@@ -29,8 +30,10 @@ PARTITIONS = 2
 """Of the output topic."""
 
 ALIVE_S = 200.0
-"""How long after the last fault the job may take at most. One run can wait for a decision without an end for 90 s, and for markers or
-an answer for 60 s; at half, an unlucky history would be refused, at double one run that waits in vain would pass."""
+"""How long after the last fault the job may take at most. One run can wait for a decision without an end for 90 s, and
+for markers or an answer for 60 s; at half, an unlucky history would be refused, at double one run that waits in vain
+would pass.
+"""
 
 SETTLED_S = 100.0
 """After the job's end. What zombies have open is aborted by its timeout of 20 s within this time."""
@@ -40,8 +43,9 @@ _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a history may do that had one kind of fault, or none. `errors`: runs that ended with one. `seconds`: from the end of
-    the last fault to the job's."""
+    """What a history may do that had one kind of fault, or none. `errors`: runs that ended with one. `seconds`: from
+    the end of the last fault to the job's.
+    """
 
     seconds: float
     runs: int = 1
@@ -60,19 +64,22 @@ ALONE: Mapping[str, Allowed] = {
     "clock": CALM,
     # Spark looks every 0.5 s whether the driver lives. What was open is ended or aborted at once, never waited for.
     "kill driver": Allowed(1.5, runs=2),
-    # A batch is done again where the last decision lacks its marker. Mending takes no repair. Measured: 0.48 to 0.58 s, of which Spark
-    # takes up to 0.5 s to notice. Five looks at the ledger that a broker holds for 0.1 s each would show.
+    # A batch is done again where the last decision lacks its marker. Mending takes no repair. Measured: 0.48 to 0.58 s,
+    # of which Spark takes up to 0.5 s to notice. Five looks at the ledger that a broker holds for 0.1 s each would
+    # show.
     "kill driver, forgotten marker": Allowed(1.0, runs=2, redone=1),
     "zombie": Allowed(1.5, runs=2, errors=1),
     # Spark notices after 1 s. With scope=batch the batch is done again: the dead task may have had a turn.
     "kill executor": Allowed(1.8),
     # Nobody can do the batch again in the process that commits: the query is started again. Measured: up to 3.6 s.
     "kill executor, batch handed over": Allowed(4.5, runs=2, errors=1),
-    # Down for up to 30 s or frozen for as long, where transactions time out after 20 s: too late to decide or to end, once. A driver
-    # that finds no broker for 30 s gives up. A driver whose decision timed out looks for a newer run for 1 s.
+    # Down for up to 30 s or frozen for as long, where transactions time out after 20 s: too late to decide or to end,
+    # once. A driver that finds no broker for 30 s gives up. A driver whose decision timed out looks for a newer run for
+    # 1 s.
     "kill broker": Allowed(3.5, runs=2, errors=1, redone=1, repairs=1),
     "freeze": Allowed(3.5, redone=1, repairs=1),
-    # The process that commits finds the loss and cannot mend it, the next one's start defers it to the tasks, their commit mends it.
+    # The process that commits finds the loss and cannot mend it, the next one's start defers it to the tasks, their
+    # commit mends it.
     "freeze, batch handed over": Allowed(4.5, runs=2, errors=1, repairs=3),
 }
 """What one fault alone may cause. Where a repair is allowed, `watch` still asks for the abort marker that it needs."""
@@ -109,9 +116,7 @@ def judge_the_end(scene: Scene) -> list[str]:
     """The same of a history that nobody watched: it is finished, every row is there once, and nothing is open."""
     job = scene.job
     if job.fatal is not None or job.done_batches < job.batches:
-        return [
-            f"{job.done_batches} of {job.batches} batches after {scene.world.now:.0f} s: {job.errors[-2:]}"
-        ]
+        return [f"{job.done_batches} of {job.batches} batches after {scene.world.now:.0f} s: {job.errors[-2:]}"]
     if not _settled(scene):
         return [f"the broker does not serve: {scene.broker.error!r}"]
     return list(_what_is_left(scene))
@@ -130,7 +135,9 @@ def _settled(scene: Scene) -> bool:
 
 
 def _unchecked(scene: Scene) -> bool:
-    """Whether markers may be missing that the product could not look for: without READ on the output it takes them for written."""
+    """Whether markers may be missing that the product could not look for: without READ on the output it takes them for
+    written.
+    """
     fired = scene.world.fired
     return fired["right denied"] > 0 and any(each.startswith("forgotten marker") for each in fired)
 
@@ -229,7 +236,9 @@ def _needless(scene: Scene, watch: Watch) -> Iterator[str]:
 
 
 def only_fault(scene: Scene) -> str | None:
-    """The one kind of fault that struck, a row of `ALONE`; "" where none did, None where one strike does not tell all."""
+    """The one kind of fault that struck, a row of `ALONE`; "" where none did, None where one strike does not tell
+    all.
+    """
     fired = {kind: count for kind, count in scene.world.fired.items() if kind not in PARTS}
     if fired == {"kill": 1, "forgotten marker": 1} and scene.world.victims == ["driver"]:
         return "kill driver, forgotten marker"

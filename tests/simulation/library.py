@@ -72,9 +72,7 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         self._internal_fds: int = getattr(self, "_internal_fds", 0) + 1
         self._add_reader(self._ssock.fileno(), self._read_from_self)  # type: ignore[attr-defined]
 
-    async def create_server(
-        self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any
-    ) -> Any:
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:
         """A server at an address of the world."""
         listener = SimSocket(self._net)
         listener.listen_at((host, port or self._net.free_port()))

@@ -1,10 +1,11 @@
-"""A pipeline that lives for long: forgotten markers, slots without rows, a thousand neighbours in its partition of the ledger, restarts.
+"""A pipeline that lives for long: forgotten markers, slots without rows, a thousand neighbours in its partition of the
+ledger, restarts.
 
 Owns: what strikes between two batches and within one, for as long as the job lives.
 Does not know: what a judge asks (`judge`); one history is one seed.
 
-Nothing that strikes here loses anything, and all of it is daily business. So the query may end with an error that tells nobody to act, and
-is then started again; a refusal is a defect.
+Nothing that strikes here loses anything, and all of it is daily business. So the query may end with an error that tells
+nobody to act, and is then started again; a refusal is a defect.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from tests.simulation.play import Outcome, Scene, play
 from tests.simulation.watch import OUTPUT
 
 NEIGHBOURS = 1_000
-"""Pipelines beside this one in its partition of the ledger. A start reads the newest 500 offsets first, so one round of their notes puts
-everything of this pipeline out of its sight."""
+"""Pipelines beside this one in its partition of the ledger. A start reads the newest 500 offsets first, so one round of
+their notes puts everything of this pipeline out of its sight.
+"""
 
 FORGOTTEN, RESTARTS, ROUNDS = 0.25, 0.1, 0.2
-"""Of so many batches a marker is forgotten, and behind so many the driver is killed or the neighbours have their round. Behind a forgotten
-marker they have one always, and half of the drivers are killed after that."""
+"""Of so many batches a marker is forgotten, and behind so many the driver is killed or the neighbours have their round.
+Behind a forgotten marker they have one always, and half of the drivers are killed after that.
+"""
 
 STEPS_A_BATCH = 4_000
 """The most that a batch may take on the average. Measured: 400 to 700."""

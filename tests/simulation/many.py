@@ -1,4 +1,5 @@
-"""`python -m tests.simulation.many`: a job of thousands of tasks in virtual time, undisturbed, and killed in the middle of its ends.
+"""`python -m tests.simulation.many`: a job of thousands of tasks in virtual time, undisturbed, and killed in the middle
+of its ends.
 
 Owns: the strikes, the curve over the number of slots.
 Does not know: how a history is played (`play`).
@@ -68,19 +69,18 @@ def play_many(slots: int, strike: str, *, scope: str = "task", watched: bool = F
 
 
 def further(less: tuple[int, Outcome], more: tuple[int, Outcome]) -> dict[str, float]:
-    """API -> requests that each further slot of the two batches adds, of two histories with (slots, what became of it)."""
+    """API -> requests that each further slot of the two batches adds, of two histories with (slots, what became of
+    it).
+    """
     (few, before), (many, after) = less, more
     return {
-        api: (count - before.requests.get(api, 0)) / (many - few) / 2
-        for api, count in sorted(after.requests.items())
+        api: (count - before.requests.get(api, 0)) / (many - few) / 2 for api, count in sorted(after.requests.items())
     }
 
 
 def main() -> int:
     """Play and print. Exit code 1 where the judge has something against a history."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.simulation.many", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.many", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--slots", type=lambda text: [int(each) for each in text.split(",")], default=[100, 1_000, 10_000]
     )

@@ -245,7 +245,9 @@ class SimSocket:
         self._arrival = max(self._arrival, self.net.world.now + seconds)
 
     def _at_peer(self, action: Any, later: float = 0.0) -> None:
-        """Have it happen at the other side, `later` seconds later than usual and behind everything that was sent before."""
+        """Have it happen at the other side, `later` seconds later than usual and behind everything that was sent
+        before.
+        """
         world, peer = self.net.world, self.peer
         if peer is None:
             return

@@ -22,7 +22,9 @@ from tests.simulation.history import STEP, TIME, History, Strike, drawn_kinds
 from tests.simulation.play import play
 
 WORKERS = " with workers"
-"""End of the name of a storm over a job whose batches begin in one process and are committed in another, and both are kept."""
+"""End of the name of a storm over a job whose batches begin in one process and are committed in another, and both are
+kept.
+"""
 
 SMALL_LEDGER = " with a small ledger"
 """End of the name of a storm over a job whose decisions are larger than a record of the ledger."""
@@ -30,10 +32,7 @@ SMALL_LEDGER = " with a small ledger"
 VICTIMS = ("kill driver", "kill executor", "kill broker")
 ROUND_DECISION = crash_points.DRIVER_POINTS
 ROUND_MENDING = (
-    crash_points.REPAIR_POINTS
-    + crash_points.MENDING_POINTS
-    + crash_points.SETTLING_POINTS
-    + crash_points.END_POINTS
+    crash_points.REPAIR_POINTS + crash_points.MENDING_POINTS + crash_points.SETTLING_POINTS + crash_points.END_POINTS
 )
 ALL_POINTS = tuple(
     dict.fromkeys(
@@ -80,9 +79,7 @@ def job_of(storm: str) -> tuple[int, str]:
     aimed = AIMED.get(storm.removeprefix(AIM))
     if aimed is not None:
         return aimed.batches, aimed.job
-    job = (
-        "workers kept" if storm.endswith(WORKERS) else "small ledger" if storm.endswith(SMALL_LEDGER) else ""
-    )
+    job = "workers kept" if storm.endswith(WORKERS) else "small ledger" if storm.endswith(SMALL_LEDGER) else ""
     batches = BATCHES if storm.startswith("dense") else 5 if job else 2
     return batches, job
 
@@ -121,7 +118,9 @@ class AtRandom(Campaign):
 
 
 class AtPoints(Campaign):
-    """Single faults where a process reaches a crash point, every kind at every point, for the first to the third time."""
+    """Single faults where a process reaches a crash point, every kind at every point, for the first to the third
+    time.
+    """
 
     name = "points"
     about = "one fault of every kind at every crash point"
@@ -132,9 +131,7 @@ class AtPoints(Campaign):
         every = list(itertools.product(ALL_POINTS, list(drawn_kinds()), (1, 2, 3), range(4)))
         chance.shuffle(every)
         # More seeds than pairs: the same pairs again with other arguments.
-        for number, (point, kind, count, vary) in enumerate(
-            itertools.islice(itertools.cycle(every), self.seeds)
-        ):
+        for number, (point, kind, count, vary) in enumerate(itertools.islice(itertools.cycle(every), self.seeds)):
             strike = Strike(kind, point, count, chance.getrandbits(32))
             yield Plan(History(self.first + number, *varied(vary), (strike,)))
 
@@ -180,14 +177,14 @@ class InPairs(Campaign):
             yield Plan(History(self.first + number, *varied(number), tuple(pair)))
 
 
-def _struck(
-    chance: random.Random, kinds: list[str], points: tuple[str, ...], counts: tuple[int, ...]
-) -> Strike:
+def _struck(chance: random.Random, kinds: list[str], points: tuple[str, ...], counts: tuple[int, ...]) -> Strike:
     return Strike(chance.choice(kinds), chance.choice(points), chance.choice(counts), chance.getrandbits(32))
 
 
 class Varied(Campaign):
-    """Histories that reached something new are kept, and varied: strikes left out, moved, doubled, taken from another one."""
+    """Histories that reached something new are kept, and varied: strikes left out, moved, doubled, taken from another
+    one.
+    """
 
     name = "corpus"
     about = "histories that reached a new row, varied"
@@ -230,11 +227,7 @@ class Varied(Campaign):
             return strikes[:at] + strikes[at + size :]
         if how == "moved" and strikes:
             moved = strikes[at]
-            by = (
-                chance.expovariate(1.0) * chance.choice((-1, 1))
-                if moved.at == TIME
-                else chance.choice((-1, 1))
-            )
+            by = chance.expovariate(1.0) * chance.choice((-1, 1)) if moved.at == TIME else chance.choice((-1, 1))
             return [
                 *strikes[:at],
                 replace(moved, number=max(1 if moved.at != TIME else 0.0, moved.number + by)),

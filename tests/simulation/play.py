@@ -1,4 +1,6 @@
-"""One history: a seed, a job, what strikes it, and what a judge finds in the logs' bytes while it runs and afterwards."""
+"""One history: a seed, a job, what strikes it, and what a judge finds in the logs' bytes while it runs and
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +102,11 @@ def play(
     most_steps: int = MOST_STEPS,
     watched: bool = True,
 ) -> Outcome:
-    """Play it to its end, which comes within a simulated hour, and judge. `job`: a name of `SHAPES`; `slots`: in place of its own.
-    Not `watched`: only the end is judged. What is asked at each moment takes time that grows with the square of the slots."""
+    """Play it to its end, which comes within a simulated hour, and judge. `job`: a name of `SHAPES`; `slots`: in place
+    of its own.
+    Not `watched`: only the end is judged. What is asked at each moment takes time that grows with the square of the
+    slots.
+    """
     shape = SHAPES[job]
     job_class = WithWorkers if shape.kept else HandedOver if shape.handed_over else Job
     memory = Path("/dev/shm")
@@ -112,10 +117,7 @@ def play(
         with contextlib.ExitStack() as stack, installed(world, net):
             broker = SimBroker(world, net, directory, transaction_version=transaction_version)
             broker.start()
-            if (
-                not world.run(lambda: broker.ready or broker.error is not None, seconds=60)
-                or broker.node is None
-            ):
+            if not world.run(lambda: broker.ready or broker.error is not None, seconds=60) or broker.node is None:
                 raise RuntimeError(f"the broker did not start: {broker.error!r}")
             broker.node.parts.topics.create(OUTPUT, PARTITIONS)
             broker.node.parts.topics.create("src", 1)

@@ -1,8 +1,8 @@
 """The operator: carries out the command that an error names before the query is started again.
 
-Kafka's `kafka-transactions.sh abort` looks for the producer whose transaction begins at the offset, and has the partition's leader
-write an abort marker for it (KIP-664), whatever any coordinator has of it. So the judge asks that no coordinator has the producer id:
-a client could have ended that transaction.
+Kafka's `kafka-transactions.sh abort` looks for the producer whose transaction begins at the offset, and has the
+partition's leader write an abort marker for it (KIP-664), whatever any coordinator has of it. So the judge asks that no
+coordinator has the producer id: a client could have ended that transaction.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.play import Scene
     from tests.simulation.watch import Watch
 
-_COMMAND = re.compile(
-    r"kafka-transactions\.sh \S+ \S+ abort --topic (\S+) --partition (\d+) --start-offset (\d+)`"
-)
+_COMMAND = re.compile(r"kafka-transactions\.sh \S+ \S+ abort --topic (\S+) --partition (\d+) --start-offset (\d+)`")
 
 
 def follow(scene: Scene, watch: Watch, error: Exception) -> None:

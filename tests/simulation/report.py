@@ -33,8 +33,7 @@ def summary(totals: Totals, jobs: int) -> str:
     lines = [
         f"{totals.name}: {totals.seeds} seeds, {len(totals.bad)} bad, {sum(totals.fired.values())} faults, "
         f"{totals.virtual_s / 3600:.1f} virtual hours, {totals.steps} steps",
-        f"  {totals.cpu_s:.1f} CPU s, {totals.wall_s:.1f} s on {jobs} processes, "
-        f"{_a_second(totals):.1f} seeds/s",
+        f"  {totals.cpu_s:.1f} CPU s, {totals.wall_s:.1f} s on {jobs} processes, {_a_second(totals):.1f} seeds/s",
         f"  {len(rows)} of {len(coverage.all_rows())} rows, {len(totals.leads)} of {len(coverage.all_leads())} ways; "
         f"{totals.kept} histories reached something new",
         f"  {totals.runs} runs of a driver, {totals.repaired} slots repaired; "

@@ -44,7 +44,9 @@ DONE_AND_REFUSED: dict[str, tuple[Code, ...]] = {
     "Produce": (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.REQUEST_TIMED_OUT),
     "TxnOffsetCommit": (Code.COORDINATOR_NOT_AVAILABLE,),
 }
-"""API -> codes that Kafka gives although the records may stay. TxnOffsetCommit: where its replicas answered too late."""
+"""API -> codes that Kafka gives although the records may stay. TxnOffsetCommit: where its replicas answered too
+late.
+"""
 
 APIS = tuple(RETRIABLE)
 
@@ -59,7 +61,9 @@ class Extent:
     """From what a fault of a request draws how long it takes, in seconds, and how many requests it meets."""
 
     late_s: Sequence[float] = (0.3, 5.0, 35.0, 70.0)
-    """35 s is longer than a client waits for an answer, 70 s longer than any transaction of the simulated job may be open."""
+    """35 s is longer than a client waits for an answer, 70 s longer than any transaction of the simulated job may be
+    open.
+    """
     outage_s: Sequence[float] = (20.0, 75.0, 130.0, 200.0)
     """Up to longer than the client asks for an outcome, which is 60 s for a decision and 120 s for an end."""
     again_s: Sequence[float] = (0.0, 0.01, 0.3, 5.0, 35.0, 70.0)
@@ -88,9 +92,7 @@ def _lost_request(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
 def _slow(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The broker does the work later, and what the same connection sent meanwhile waits."""
     seconds = scene.world.random.choice(extent.late_s)
-    fault = scene.broker.faults.inject(
-        Fault(Wire.DELAY, api=api, skip=nth - 1, delay_ms=round(1000 * seconds))
-    )
+    fault = scene.broker.faults.inject(Fault(Wire.DELAY, api=api, skip=nth - 1, delay_ms=round(1000 * seconds)))
     _named(scene, "slow request", fault)
 
 

@@ -1,7 +1,7 @@
 """Why some rows of the machines' tables are reached by no history.
 
-Owns: the reasons, one for each such row. A reason is true of the product as it is: where it changes, a history may reach the row, and
-the report of a campaign says so.
+Owns: the reasons, one for each such row. A reason is true of the product as it is: where it changes, a history may
+reach the row, and the report of a campaign says so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ _ONE_QUERY = (
     "The job is one query with a deterministic plan. It takes a query that adopts the unfinished batch of another one, or a repair "
     "that puts rows into other partitions."
 )
-_ASKED = "Each failure of the question is an answer without proof (DecisionUnanswered), so the step itself does not fail."
-_REFUSED = "A refusal is the decision's answer, and the abort after it raises nothing: each failure of EndTxn is an answer."
+_ASKED = (
+    "Each failure of the question is an answer without proof (DecisionUnanswered), so the step itself does not fail."
+)
+_REFUSED = (
+    "A refusal is the decision's answer, and the abort after it raises nothing: each failure of EndTxn is an answer."
+)
 _NEVER_COMMITS = "Tasks seal and the driver commits: no session does both."
 _FENCED = "Producer steps Fenced while it initialises and in a transaction only: each other answer of a coordinator is a question's result, not an event."
 _SESSION = "Producer steps SessionFailed while it initialises only: in a transaction every failure but a fence makes it abortable."

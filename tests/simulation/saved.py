@@ -42,10 +42,7 @@ def load(path: Path) -> Totals:
     """From `save`'s file. OSError, ValueError or TypeError where it is none."""
     body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     leads = Counter(
-        {
-            Lead(Row(machine, state, event), after): times
-            for machine, state, event, after, times in body.pop("leads")
-        }
+        {Lead(Row(machine, state, event), after): times for machine, state, event, after, times in body.pop("leads")}
     )
     bad, mended = _parsed(body.pop("bad")), _parsed(body.pop("mended", []))
     counters = {name: Counter(body.pop(name)) for name in ("fired", "errors")}
@@ -53,16 +50,12 @@ def load(path: Path) -> Totals:
 
 
 def _listed(played: list[Played]) -> list[dict[str, Any]]:
-    return [
-        {"history": each.history.text(), "outcome": asdict(each.outcome), "cpu_s": each.cpu_s}
-        for each in played
-    ]
+    return [{"history": each.history.text(), "outcome": asdict(each.outcome), "cpu_s": each.cpu_s} for each in played]
 
 
 def _parsed(listed: list[dict[str, Any]]) -> list[Played]:
     return [
-        Played(History.parse(each["history"]), Outcome(**each["outcome"]), Counter(), each["cpu_s"])
-        for each in listed
+        Played(History.parse(each["history"]), Outcome(**each["outcome"]), Counter(), each["cpu_s"]) for each in listed
     ]
 
 

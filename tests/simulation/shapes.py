@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Shape:
-    """`handed_over`: a batch begins in one process of the driver's machine and is committed in another, as with the sink by format.
-    `kept`: those processes live on to the next batch. `at_once`: tasks that run at a time, as many as Spark has cores; 0: all.
+    """`handed_over`: a batch begins in one process of the driver's machine and is committed in another, as with the
+    sink by format.
+    `kept`: those processes live on to the next batch. `at_once`: tasks that run at a time, as many as Spark has cores;
+    0: all.
     `key_bytes`: length of each row's key; 0: rows have none. `options`: of the sink, beside those of every job.
-    `ledger_bytes`: the ledger's max.message.bytes; 0: as the product makes it. `empty`: of a hundred slots so many have no rows, others
-    in each batch."""
+    `ledger_bytes`: the ledger's max.message.bytes; 0: as the product makes it. `empty`: of a hundred slots so many have
+    no rows, others in each batch.
+    """
 
     slots: int = 2
     at_once: int = 0

@@ -1,6 +1,7 @@
 """What a simulated process gets from its operating system: time, locks, threads, ids. All waits are the world's.
 
-Owns: `Simulated`, the runtime of the product's own code; the same as modules `time`, `threading` and `random` for kafka-python.
+Owns: `Simulated`, the runtime of the product's own code; the same as modules `time`, `threading` and `random` for
+kafka-python.
 """
 
 from __future__ import annotations
@@ -310,9 +311,7 @@ class Time:
 
 
 @contextlib.contextmanager
-def in_place_of(
-    modules: Iterator[Any] | Sequence[Any], names: dict[str, tuple[object, object]]
-) -> Iterator[None]:
+def in_place_of(modules: Iterator[Any] | Sequence[Any], names: dict[str, tuple[object, object]]) -> Iterator[None]:
     """In every module that has `name` bound to the first of its pair: the second, for the time of the context."""
     changed = [
         (module, name, real)

@@ -3,8 +3,8 @@
 Owns: whole batches, each once; which records a reader with isolation.level=read_committed has been given so far.
 Does not know: the broker's own state, what is right or wrong.
 Invariants:
-- The last stable offset is worked out from the batches alone, as KIP-98 has it: the first offset of the oldest transaction
-  without a marker.
+- The last stable offset is worked out from the batches alone, as KIP-98 has it: the first offset of the oldest
+  transaction without a marker.
 - A record is given in the order of offsets, once, and only where its transaction's marker is a commit.
 """
 
@@ -62,7 +62,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class News:
-    """What one batch changed: `written` records, transactions that a marker `ended`, records that a reader was `given`."""
+    """What one batch changed: `written` records, transactions that a marker `ended`, records that a reader was
+    `given`.
+    """
 
     written: tuple[Entry, ...] = ()
     ended: tuple[Entry, ...] = ()
@@ -132,8 +134,8 @@ class Partition:
             identity = info.producer_id, info.producer_epoch
             expected = self._sequences.get(identity, 0)
             if identity not in self._sequences and info.base_sequence:
-                # A leader that knows nothing of a producer takes any first sequence under transaction version 1. What comes before it is
-                # refused then, so the transaction can only be aborted.
+                # A leader that knows nothing of a producer takes any first sequence under transaction version 1. What
+                # comes before it is refused then, so the transaction can only be aborted.
                 for entry in made:
                     entry.headless = True
             elif info.base_sequence != expected:

@@ -1,4 +1,6 @@
-"""Campaigns: what they play does not depend on the processes, what is never reached is known, and what is new is varied."""
+"""Campaigns: what they play does not depend on the processes, what is never reached is known, and what is new is
+varied.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,7 @@ def test_the_plans_of_a_campaign_are_the_same_every_time(name: str) -> None:
 
 def test_every_kind_of_strike_is_aimed_at_every_point_and_in_pairs() -> None:
     strikes = [strike for plan in AtPoints(20_000, 0).plans() for strike in plan.history.strikes]
-    assert {(each.kind, each.at) for each in strikes} == set(
-        itertools.product(drawn_kinds(), plans.ALL_POINTS)
-    )
+    assert {(each.kind, each.at) for each in strikes} == set(itertools.product(drawn_kinds(), plans.ALL_POINTS))
     pairs = [plan.history.strikes for plan in InPairs(2_000, 0).plans()]
     assert {strike.kind for pair in pairs for strike in pair} == set(drawn_kinds())
     assert {len(pair) for pair in pairs} == {2, 3}

@@ -1,4 +1,6 @@
-"""Markers, the disk, time, rights, the cluster and losses: each strike takes effect, and the history is right in the end."""
+"""Markers, the disk, time, rights, the cluster and losses: each strike takes effect, and the history is right in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -120,9 +122,7 @@ def test_a_driver_that_died_in_its_commit_is_followed_after_a_week_by_one_that_f
 
 @SCOPES
 @pytest.mark.parametrize("right", given.RIGHTS)
-def test_a_right_that_is_gone_stops_the_query_until_it_is_back(
-    right: tuple[str, str, str], scope: str
-) -> None:
+def test_a_right_that_is_gone_stops_the_query_until_it_is_back(right: tuple[str, str, str], scope: str) -> None:
     def die_and_take(scene: Scene) -> None:
         scene.world.kill(scene.job.driver)
         given.denied(scene, right, 20.0)
@@ -188,9 +188,7 @@ def _anew(scene: Scene) -> None:
     given.topic_made_anew(scene, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("lose", "fired"), [(_head, "retention"), (_all, "retention"), (_anew, "topic deleted")]
-)
+@pytest.mark.parametrize(("lose", "fired"), [(_head, "retention"), (_all, "retention"), (_anew, "topic deleted")])
 @pytest.mark.parametrize(("point", "scope"), [*POINTS, ("between", "task"), ("between", "batch")])
 @pytest.mark.parametrize("die", [False, True])
 def test_records_that_are_deleted_are_neither_repeated_nor_is_anything_else_lost(

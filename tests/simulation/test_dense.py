@@ -13,9 +13,7 @@ pytestmark = pytest.mark.simulation
 
 
 @pytest.mark.parametrize(("seed", "scope", "version"), [(600, "task", 2), (601, "batch", 1)])
-def test_dense_strikes_messages_and_requests_and_plays_again_from_its_list(
-    seed: int, scope: str, version: int
-) -> None:
+def test_dense_strikes_messages_and_requests_and_plays_again_from_its_list(seed: int, scope: str, version: int) -> None:
     outcome, history = play_recorded(seed, dense, scope=scope, transaction_version=version, batches=3)
     assert not outcome.problems, outcome.problems
     assert {MESSAGE, REQUEST} <= {each.at for each in history.strikes}

@@ -18,9 +18,7 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 @VERSIONS
 @pytest.mark.parametrize("victim", [KILL, kill_this], ids=["driver", "task"])
-def test_the_try_behind_a_decision_without_its_marker_is_not_taken_for_a_mending(
-    victim: object, version: int
-) -> None:
+def test_the_try_behind_a_decision_without_its_marker_is_not_taken_for_a_mending(victim: object, version: int) -> None:
     faults = at({"before-decision": [forgotten(LEDGER)], ("after-last-acknowledgement", 3): [victim]})  # type: ignore[list-item]
     outcome = play(1, faults, scope="batch", transaction_version=version, batches=3)
     assert not outcome.problems, outcome.problems
@@ -94,7 +92,9 @@ def killed_for_longer_than_ids_live(scene: Scene) -> None:
 
 @VERSIONS
 def test_what_no_client_can_end_is_repaired_after_the_command_that_the_error_names(version: int) -> None:
-    """A slot's marker is forgotten, the driver dies before it is mended, and the slot's transactional id expires meanwhile."""
+    """A slot's marker is forgotten, the driver dies before it is mended, and the slot's transactional id expires
+    meanwhile.
+    """
     outcome = play(
         1,
         at({"before-decision": [forgotten(given.OUTPUT)], "before-mend": [killed_for_longer_than_ids_live]}),  # type: ignore[dict-item]

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.simulation
 
 
 def digest(trace: str) -> str:
-    """Without the number of steps: a storm looks once more whether it is over, which is a step in which nothing happens."""
+    """Without the number of steps: a storm looks once more whether it is over, which is a step in which nothing
+    happens.
+    """
     return trace.split(":")[1]
 
 
@@ -48,10 +50,7 @@ def test_the_storms_of_these_seeds_strike_in_every_way_that_is_recorded() -> Non
     for seed in (0, 1, 4, 9, 11, 13):
         scope, version = varied(seed)
         _, history = play_recorded(seed, brief, scope=scope, transaction_version=version)
-        ways |= {
-            TIME if each.at == TIME else MESSAGE if each.at == MESSAGE else "point"
-            for each in history.strikes
-        }
+        ways |= {TIME if each.at == TIME else MESSAGE if each.at == MESSAGE else "point" for each in history.strikes}
     assert ways == {TIME, MESSAGE, "point"}
 
 
@@ -149,8 +148,6 @@ def test_only_what_is_needed_is_left(needed: set[int]) -> None:
         ("4 records are open", "12 records are open", True),
     ],
 )
-def test_two_problems_are_of_one_class_where_only_rows_and_numbers_differ(
-    one: str, other: str, same: bool
-) -> None:
+def test_two_problems_are_of_one_class_where_only_rows_and_numbers_differ(one: str, other: str, same: bool) -> None:
     assert (problem_class([one]) == problem_class([other])) is same
     assert problem_class([]) == ""

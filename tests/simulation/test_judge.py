@@ -41,7 +41,9 @@ def test_a_history_that_does_not_come_to_its_end_is_seen(monkeypatch: pytest.Mon
 
 
 def test_a_clock_that_jumps_by_more_than_the_brokers_hour_is_no_needless_run() -> None:
-    """Found by 500 fresh seeds: an hour and five seconds. The broker refuses the timestamp, as Kafka does, and the next run goes on."""
+    """Found by 500 fresh seeds: an hour and five seconds. The broker refuses the timestamp, as Kafka does, and the next
+    run goes on.
+    """
     scene_has: list[int] = []
 
     def faults(scene: Scene) -> None:

@@ -1,4 +1,6 @@
-"""A pipeline lives for long without one refusal, whatever brokers forget and whoever shares its partition of the ledger."""
+"""A pipeline lives for long without one refusal, whatever brokers forget and whoever shares its partition of the
+ledger.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ SLOTS = 64
 @pytest.mark.parametrize(
     ("scope", "strike"),
     # With scope=batch there is one end.
-    [("task", each) for each in strikes(SLOTS)]
-    + [("batch", each) for each in strikes(SLOTS) if "ends" not in each],
+    [("task", each) for each in strikes(SLOTS)] + [("batch", each) for each in strikes(SLOTS) if "ends" not in each],
 )
 def test_whatever_strikes_among_many_slots_every_row_is_there_once(scope: str, strike: str) -> None:
     outcome = play_many(SLOTS, strike, scope=scope, watched=True)

@@ -1,4 +1,6 @@
-"""Rows that no history reaches: each has a reason, no reason is of a row that does not exist, and a reached row shows."""
+"""Rows that no history reaches: each has a reason, no reason is of a row that does not exist, and a reached row
+shows.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,11 @@ def test_a_reason_is_marked_as_wrong_where_its_row_was_reached() -> None:
 # What random histories reach now and then, and these always do.
 WANTED = {
     "a task fails, a hand-over gives the batch up": [Row("commit", "GATHERING", "TasksFailed")],
-    "a task fails, a hand-over gives the batch up, in one transaction": [
-        Row("batch commit", "WRITING", "TasksFailed")
-    ],
+    "a task fails, a hand-over gives the batch up, in one transaction": [Row("batch commit", "WRITING", "TasksFailed")],
     "the decision's answer held up": [Row("commit", "DECISION_UNKNOWN", "DecisionDurable")],
     "the repair's record has its answer held up": [Row("commit", "RECORD_UNKNOWN", "DecisionDurable")],
-    "the repair's record held up for longer than it may be open": [
-        Row("commit", "RECORD_UNKNOWN", "DecisionRefused")
-    ],
-    "the right to write the ledger gone before the repair's record": [
-        Row("commit", "RECORDING", "DecisionRefused")
-    ],
+    "the repair's record held up for longer than it may be open": [Row("commit", "RECORD_UNKNOWN", "DecisionRefused")],
+    "the right to write the ledger gone before the repair's record": [Row("commit", "RECORDING", "DecisionRefused")],
     "produce refused for now": [
         Row("sequences", "SENDING", "Enqueue"),
         Row("sequences", "RETRYING", "Enqueue"),

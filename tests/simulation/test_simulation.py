@@ -1,4 +1,6 @@
-"""The product's own code in a simulated world: one seed is one trace, and no history tears, loses or repeats a batch."""
+"""The product's own code in a simulated world: one seed is one trace, and no history tears, loses or repeats a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +65,7 @@ def test_whatever_strikes_every_row_is_there_once_in_the_end(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", WILD_SEEDS)
 @pytest.mark.parametrize("profile", ["wild", "lossy"])
-def test_whatever_happens_to_requests_markers_disk_and_cluster_every_row_is_there_once(
-    profile: str, seed: int
-) -> None:
+def test_whatever_happens_to_requests_markers_disk_and_cluster_every_row_is_there_once(profile: str, seed: int) -> None:
     scope, version = varied(seed)
     outcome = play(seed, PROFILES[profile], scope=scope, transaction_version=version)
     assert not outcome.problems, (

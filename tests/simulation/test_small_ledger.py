@@ -1,4 +1,6 @@
-"""Decisions that are larger than a record of the ledger, in several records: killed between any two of them, and in storms."""
+"""Decisions that are larger than a record of the ledger, in several records: killed between any two of them, and in
+storms.
+"""
 
 from __future__ import annotations
 

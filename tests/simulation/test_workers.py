@@ -1,4 +1,6 @@
-"""Batches that begin in one process and are committed in another, both of which live on: later batches begin without a take-over."""
+"""Batches that begin in one process and are committed in another, both of which live on: later batches begin without a
+take-over.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,7 @@ def test_every_batch_but_the_first_goes_on(scope: str, version: int, begun: list
 
 @EVERY
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_point_of_a_later_batch_every_row_is_there_once(
-    point: str, scope: str, version: int
-) -> None:
+def test_killed_at_a_point_of_a_later_batch_every_row_is_there_once(point: str, scope: str, version: int) -> None:
     outcome = play(
         2,
         at_point(point, "kill driver", 2),

@@ -5,9 +5,10 @@ Does not know: how a plan is followed (`guided`).
 
     python -m tests.simulation.traces --write      draws new ones into model_traces.json
 
-A plan is a list of events in the order of the trace. `pass RUN POINT`: this run goes on behind its crash point. `new RUN`,
-`crash RUN`: a run starts beside an older one, or dies. `timeout`: open transactions get too old. `forget ledger|output`: the
-next commit marker there is never written. `lose answer`, `late`: of the decision's EndTxn.
+A plan is a list of events in the order of the trace. `pass RUN POINT`: this run goes on behind its crash point. `new
+RUN`,
+`crash RUN`: a run starts beside an older one, or dies. `timeout`: open transactions get too old. `forget
+ledger|output`: the next commit marker there is never written. `lose answer`, `late`: of the decision's EndTxn.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ from tools.model import SOURCES, checker, configuration_of, configurations, tlc,
 
 KEPT = Path(__file__).parent / "model_traces.json"
 CONFIGURATIONS = tuple(
-    f"TaskCommit-{name}-tv{version}"
-    for name in ("full", "slots", "late", "markers", "batches")
-    for version in (1, 2)
+    f"TaskCommit-{name}-tv{version}" for name in ("full", "slots", "late", "markers", "batches") for version in (1, 2)
 )
 """Those without late attempts, processes that give up and rests that outlive ids, which a plan has no event for."""
 
@@ -138,7 +137,9 @@ def draw(name: str, count: int, seed: int) -> list[list[list[str]]]:
 
 
 def counterexample(name: str) -> list[list[str]]:
-    """The shortest history that breaks an invariant where a rule is taken away: the product, which has the rule, must not break."""
+    """The shortest history that breaks an invariant where a rule is taken away: the product, which has the rule, must
+    not break.
+    """
     java, jar = require_java().executable, checker()
     with tempfile.TemporaryDirectory() as states:
         command = tlc(java, jar, name, "TaskCommit", states)

@@ -1,7 +1,7 @@
 """Looks at the broker's logs after everything that is written to them, for the whole history.
 
-Owns: what a reader of committed records has been given at each moment, which process uses which identity; the rules that hold at
-every moment, not only at the end.
+Owns: what a reader of committed records has been given at each moment, which process uses which identity; the rules
+that hold at every moment, not only at the end.
 Does not know: decisions and offsets (`decisions`), what is asked of the end (`judge`), which faults strike.
 Invariants: a look changes nothing: no step of the world, nothing drawn, nothing sent.
 """
@@ -147,9 +147,7 @@ class Watch:
     def expected_of(self, batch: int) -> frozenset[str]:
         """The rows of a batch."""
         job = self.scene.job
-        return frozenset(
-            row for slot in range(job.slots) for row in rows_of(batch, slot, job.rows_in(batch, slot))
-        )
+        return frozenset(row for slot in range(job.slots) for row in rows_of(batch, slot, job.rows_in(batch, slot)))
 
     # ---- looks
 
@@ -238,7 +236,9 @@ class Watch:
                 )
 
     def _all_or_nothing(self, partition: Partition, batch: int) -> None:
-        """scope=batch: in one partition the batch is given at one instant, and the rest of it is as sure as this part."""
+        """scope=batch: in one partition the batch is given at one instant, and the rest of it is as sure as this
+        part.
+        """
         given = [entry for entry in partition.given if batch_of(entry.record) == batch]
         identities = {entry.identity for entry in given}
         rest = [entry for entry in partition.entries if entry.identity in identities]
@@ -272,9 +272,7 @@ class Watch:
 
     def not_committed(self, batches: int) -> list[str]:
         """The rows of the first batches that no commit marker has ended so far."""
-        return [
-            row for batch in range(batches) for row in self.expected_of(batch) if not self._committed[row]
-        ]
+        return [row for batch in range(batches) for row in self.expected_of(batch) if not self._committed[row]]
 
     # ---- what processes ask for
 
@@ -299,11 +297,7 @@ class Watch:
             decided = self.decisions.names(identity)
             if request.commit and not decided and identity not in self.decisions.noted:
                 self.problem(f"EndTxn(commit) of {who}, which no decision names")
-            if (
-                not request.commit
-                and decided
-                and self.decisions.current.get(request.transactional_id) == identity
-            ):
+            if not request.commit and decided and self.decisions.current.get(request.transactional_id) == identity:
                 self.problem(f"EndTxn(abort) of {who}, which is decided")
             hanging = (
                 entry
@@ -319,18 +313,16 @@ class Watch:
                 self.problem(f"EndTxn(abort) of {who} aborts records whose commit lacks its marker")
 
     def _identity_given(self, identity: ProducerIdentity, sent: ProducerIdentity | None) -> None:
-        # The coordinator repeats its answer to a request that repeats the identity (KIP-360). After a hand-over two processes
-        # may send the same one, the one that commits and the one that gives up; `_written_by` sees whether both write.
+        # The coordinator repeats its answer to a request that repeats the identity (KIP-360). After a hand-over two
+        # processes may send the same one, the one that commits and the one that gives up; `_written_by` sees whether
+        # both write.
         if identity in self._handed_out and (sent is None or self._handed_out[identity] != sent):
             self.problem(f"InitProducerId gave {identity} twice")
         self._handed_out[identity] = sent
 
     def _written_by(self, producer_id: int, epoch: int) -> None:
         process = self.scene.world.current
-        if (
-            process is not None
-            and self._writers.setdefault((producer_id, epoch), process.number) != process.number
-        ):
+        if process is not None and self._writers.setdefault((producer_id, epoch), process.number) != process.number:
             self.problem(f"two processes write under producer {producer_id} epoch {epoch}")
 
 

@@ -1,4 +1,5 @@
-"""The matrix of witnesses: each question whose answer a conclusion rests on x each way in which the one who answers cannot know.
+"""The matrix of witnesses: each question whose answer a conclusion rests on x each way in which the one who answers
+cannot know.
 
     .venv/bin/python -m tests.simulation.witnesses [--write]
 
@@ -34,11 +35,14 @@ from tests.support.planting import Planted
 PAGE = Path(__file__).resolve().parents[2] / "evidence" / "witnesses.md"
 
 UNABLE_S = 6.0
-"""How long the answers are wrong: longer than what the product waits for at first (a topic's two seconds), and shorter than what it waits
-for a witness (30 s)."""
+"""How long the answers are wrong: longer than what the product waits for at first (a topic's two seconds), and shorter
+than what it waits for a witness (30 s).
+"""
 
 DOWN_S = 40.0
-"""How long the job is down in the moments that say so: transactions time out after 20 s, and the coordinator looks every 10 s."""
+"""How long the job is down in the moments that say so: transactions time out after 20 s, and the coordinator looks
+every 10 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,9 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """All that make sense. A leader is one in all that it is asked, so its faults are not of one API; only a Fetch has records. Which leader
-    is the ledger's newest is known from other brokers alone, of which this world has none."""
+    """All that make sense. A leader is one in all that it is asked, so its faults are not of one API; only a Fetch has
+    records. Which leader is the ledger's newest is known from other brokers alone, of which this world has none.
+    """
     return [
         Cell(*each)
         for each in itertools.product(QUESTIONS, WAYS, MOMENTS, SCOPES, VERSIONS)
@@ -161,9 +166,7 @@ def _places(node: Node, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(PARTITIONS if topic == OUTPUT else 8)]
 
 
-def _strike(
-    scene: Scene, cell: Cell, ends: dict[TopicPartition, int], fired: list[Callable[[], int]]
-) -> None:
+def _strike(scene: Scene, cell: Cell, ends: dict[TopicPartition, int], fired: list[Callable[[], int]]) -> None:
     world, job = scene.world, scene.job
     world.kill(job.driver)
     if cell.moment.down:
@@ -182,17 +185,13 @@ def _strike(
         way, question = WAYS[cell.way], cell.question
         world.fired["cannot know"] += 1
         for where in _places(node, question.topic):
-            fault = Fault(
-                way, api=question.api, topic=where.topic, partition=where.partition, times=sys.maxsize
-            )
+            fault = Fault(way, api=question.api, topic=where.topic, partition=where.partition, times=sys.maxsize)
             if isinstance(way, Leader):
                 fault.end = min(ends[where], node.parts.topics.log(where).end_offset)
                 take_stand(node.parts, fault)
             node.parts.faults.inject(fault)
             fired.append(lambda fault=fault: fault.fired)  # type: ignore[misc]
-            world.schedule(
-                UNABLE_S, lambda fault=fault: scene.broker.do(lambda node: node.parts.faults.release(fault))
-            )  # type: ignore[misc]
+            world.schedule(UNABLE_S, lambda fault=fault: scene.broker.do(lambda node: node.parts.faults.release(fault)))  # type: ignore[misc]
 
     world.schedule(begins_s, lambda: scene.broker.do(set_fault))
 
@@ -255,13 +254,7 @@ def _square(here: Sequence[tuple[Cell, Outcome, int]]) -> str:
     asked = sum(fired > 0 for _, _, fired in here)
     if bad:
         return f"**{bad} of {len(here)} do not hold**"
-    return (
-        "not asked"
-        if not asked
-        else "holds"
-        if asked == len(here)
-        else f"holds, asked in {asked} of {len(here)}"
-    )
+    return "not asked" if not asked else "holds" if asked == len(here) else f"holds, asked in {asked} of {len(here)}"
 
 
 def main() -> int:

@@ -3,10 +3,11 @@
 Owns: the order of all events, who runs, whose turn is over.
 Does not know: Kafka, sockets, files.
 Invariants:
-- One thread runs at a time. A simulated thread is a real one that runs only while it holds the baton; it gives the baton back
-  where it would wait.
+- One thread runs at a time. A simulated thread is a real one that runs only while it holds the baton; it gives the
+  baton back where it would wait.
 - Everything that is drawn comes from the seed, so a seed means one trace.
-- Nothing of a process that was killed goes on. Its threads are unwound when the world is closed, when every wait raises `Ended`.
+- Nothing of a process that was killed goes on. Its threads are unwound when the world is closed, when every wait raises
+  `Ended`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ Action = Callable[[], object]
 
 
 PARTS = frozenset({"aimed", "swizzle", "transactional id expired", "producer expired"})
-"""What is counted to prove that it happened, and is no fault of its own: how a strike came about, or what followed from one."""
+"""What is counted to prove that it happened, and is no fault of its own: how a strike came about, or what followed from
+one.
+"""
 
 
 class Ended(BaseException):
@@ -32,8 +35,9 @@ class Ended(BaseException):
 
 
 def _nobody_has_it() -> threading.Lock:
-    """A baton to wait for. It is a lock, which one thread takes and another one releases: `threading.Semaphore` is written in
-    Python, and took a tenth of a history's time."""
+    """A baton to wait for. It is a lock, which one thread takes and another one releases: `threading.Semaphore` is
+    written in Python, and took a tenth of a history's time.
+    """
     baton = threading.Lock()
     baton.acquire()
     return baton
@@ -223,7 +227,9 @@ class World:
             heapq.heappush(self._queue, (when, next(self._sequence), process, action))
 
     def run(self, done: Callable[[], bool], *, seconds: float, steps: int = 10**9) -> bool:
-        """Let things happen until `done`; False where `seconds` or `steps` were over first, or nothing is left to happen."""
+        """Let things happen until `done`; False where `seconds` or `steps` were over first, or nothing is left to
+        happen.
+        """
         until, last = self.now + seconds, self.steps + steps
         while not done():
             if not self._queue or self._queue[0][0] > until or self.steps >= last:
@@ -263,8 +269,9 @@ class World:
     # ---- faults
 
     def kill(self, process: Process, *, struck: bool = True) -> None:
-        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system. Not `struck`: it ends itself, or
-        another fault ends it, which is counted."""
+        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system. Not `struck`: it ends
+        itself, or another fault ends it, which is counted.
+        """
         if process.alive:
             process.alive = False
             self.note("kill", process.name)
@@ -275,7 +282,9 @@ class World:
                 action()
 
     def goes_on(self, kind: str, *, first: bool) -> None:
-        """A fault that lasts takes effect, now and maybe many times. It is counted the `first` time; each time is noted as its newest."""
+        """A fault that lasts takes effect, now and maybe many times. It is counted the `first` time; each time is noted
+        as its newest.
+        """
         self.fired[kind] += first
 
     def freeze(self, process: Process, seconds: float, *, struck: bool = True) -> None:

@@ -6,9 +6,10 @@ Owns: the brokers, the faults, the samples, the proof in the end, the table.
 Does not know: the query (`application`), how a trend is judged (`trend`).
 Invariants:
 - Trends are taken from the second half: in the first one code is loaded and segments fill.
-- The broker is killed and started again in the first half only; in the second one it is frozen, and its memory is one process's.
-- The query is started again in the first half only: each start of any `foreachBatch` query leaves PySpark a thread with its connection to
-  Java (docs/design/lessons.md), which would be the only thing to see.
+- The broker is killed and started again in the first half only; in the second one it is frozen, and its memory is one
+  process's.
+- The query is started again in the first half only: each start of any `foreachBatch` query leaves PySpark a thread with
+  its connection to Java (docs/design/lessons.md), which would be the only thing to see.
 - Growth of Apache Kafka's own process is shown and not judged.
 - The proof reads the output from its first record to its last with another client.
 """
@@ -81,10 +82,7 @@ class Samples:
     def trends(self, since: float) -> dict[str, Trend]:
         """Of the samples from that second on."""
         late = {name: [each for each in found if each[0] >= since] for name, found in self.of.items()}
-        return {
-            name: trend([at for at, _ in found], [value for _, value in found])
-            for name, found in late.items()
-        }
+        return {name: trend([at for at, _ in found], [value for _, value in found]) for name, found in late.items()}
 
 
 class Soak:
@@ -134,11 +132,7 @@ class Soak:
     def pools(self) -> list[str]:
         """The JVM's threads whose number changed in the second half: at its beginning, and at the end, by name."""
         first, last = self.threads[len(self.threads) // 2], self.threads[-1]
-        return [
-            f"{name} {first[name]} -> {last[name]}"
-            for name in sorted(first | last)
-            if first[name] != last[name]
-        ]
+        return [f"{name} {first[name]} -> {last[name]}" for name in sorted(first | last) if first[name] != last[name]]
 
     # ---- the query
 
@@ -241,9 +235,7 @@ class Soak:
                 values[f"{name}: threads"] = fmean(each.threads for each in found)
         for topic in (LEDGER, "__transaction_state"):
             files = [
-                path
-                for path in Path(self.broker.data_dir).rglob("*.log")
-                if path.parent.name.startswith(f"{topic}-")
+                path for path in Path(self.broker.data_dir).rglob("*.log") if path.parent.name.startswith(f"{topic}-")
             ]
             values[f"{topic} [MB]"] = sum(_size(path) for path in files) / 1024**2
         return values
@@ -251,7 +243,9 @@ class Soak:
     # ---- the proof
 
     def prove(self) -> tuple[int, int, int]:
-        """(rows of committed batches, rows that are missing, copies too many), by another client's reading of the output."""
+        """(rows of committed batches, rows that are missing, copies too many), by another client's reading of the
+        output.
+        """
         servers = {"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0}
         values = [int(value) for value in committed(servers, TOPIC, PARTITIONS, _WITHIN_S)]
         copies = np.bincount(np.array(values, np.int64), minlength=1)
@@ -301,13 +295,9 @@ def soak(kind: str, form: str, minutes: float) -> tuple[list[str], list[str]]:
     ]
     if any("JVM: threads" in each for each in growing):
         growing.append(f"threads of the JVM, by name: {', '.join(running.pools())}")
-    wrong = growing + (
-        [f"{missing} rows are missing, {repeated} are there again"] if missing or repeated else []
-    )
+    wrong = growing + ([f"{missing} rows are missing, {repeated} are there again"] if missing or repeated else [])
     batches = rows // ROWS_PER_BATCH
-    faults = ", ".join(
-        f"{count} x {name.replace('_', ' ')}" for name, count in sorted(running.faults.items())
-    )
+    faults = ", ".join(f"{count} x {name.replace('_', ' ')}" for name, count in sorted(running.faults.items()))
     restarts = ", ".join(f"{count} x {name}" for name, count in sorted(running.restarts.items())) or "none"
     lines = [
         f"## {label}, {form}",
@@ -317,10 +307,7 @@ def soak(kind: str, form: str, minutes: float) -> tuple[list[str], list[str]]:
         "",
         "| | mean of the second half | slope for an hour | its standard error |",
         "|---|---|---|---|",
-        *(
-            f"| {name} | {each.mean:.1f} | {each.slope:+.1f} | {each.error:.1f} |"
-            for name, each in trends.items()
-        ),
+        *(f"| {name} | {each.mean:.1f} | {each.slope:+.1f} | {each.error:.1f} |" for name, each in trends.items()),
         "",
     ]
     if not wrong:

@@ -2,7 +2,8 @@
 
     python -m tests.soak.application <bootstrap servers>        a child of `python -m tests.soak`
 
-Owns: the session, the query. Its rows are 0, 1, 2, ... and depend on the batch alone, so a batch that is read again is the same.
+Owns: the session, the query. Its rows are 0, 1, 2, ... and depend on the batch alone, so a batch that is read again is
+the same.
 Does not know: faults, measurements.
 """
 
@@ -37,7 +38,8 @@ class Application:
                 "spark.ui.retainedTasks": "200",
                 "spark.sql.ui.retainedExecutions": "20",
                 "spark.sql.streaming.minBatchesToRetain": "10",
-                # All of the heap is resident from the start: what grows is native memory. The heap's content is a figure of its own.
+                # All of the heap is resident from the start: what grows is native memory. The heap's content is a
+                # figure of its own.
                 "spark.driver.extraJavaOptions": "-Xms1g -XX:+AlwaysPreTouch",
             },
         )
@@ -77,9 +79,7 @@ class Application:
         stacks = jvm.java.lang.Thread.getAllStackTraces()
         names = str(jvm.java.util.ArrayList(stacks.keySet()).toString())
         found = re.findall(r"Thread\[#?\d*,?(.*?),\d+,", names)
-        return dict(
-            Counter(re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|\d+", "*", name) for name in found)
-        )
+        return dict(Counter(re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|\d+", "*", name) for name in found))
 
     def stop(self) -> Mapping[str, Any]:
         """Stop the query, in the middle of a batch if need be."""

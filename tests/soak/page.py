@@ -10,7 +10,9 @@ HEAD = ["# Soak", "", "Written by `python -m tests.soak --write` (`make soak`)."
 
 
 def with_section(page: str, section: list[str]) -> str:
-    """The page with this section, whose first line is its heading, in the place of the one with the same heading, or at the end."""
+    """The page with this section, whose first line is its heading, in the place of the one with the same heading, or at
+    the end.
+    """
     sections: dict[str, list[str]] = {}
     for line in page.splitlines():
         if line.startswith("## "):

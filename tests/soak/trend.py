@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 _ERRORS = 3.0
-"""A slope of so many standard errors is no chance. Samples of a process depend on each other, so fewer would call noise growth."""
+"""A slope of so many standard errors is no chance. Samples of a process depend on each other, so fewer would call noise
+growth.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,9 @@ class Trend:
 
 
 def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend:
-    """The least squares line. `seconds`: when each value was taken, in any order; ValueError where the two differ in length."""
+    """The least squares line. `seconds`: when each value was taken, in any order; ValueError where the two differ in
+    length.
+    """
     if len(seconds) != len(values):
         raise ValueError(f"{len(seconds)} times and {len(values)} values")
     at, found = np.asarray(seconds, float) / 3600, np.asarray(values, float)

@@ -31,13 +31,12 @@ class AnyKafka(Protocol):
 def settle(bootstrap_servers: str, topic: str) -> None:
     """Wait until no transaction is open in the topic; an AssertionError after a minute.
 
-    A broker acknowledges a commit or an abort before it writes the markers, so readers of committed records stop for some
-    milliseconds longer. Call it before an assertion on the last stable offset, and never with a transaction left open.
+    A broker acknowledges a commit or an abort before it writes the markers, so readers of committed records stop for
+    some milliseconds longer. Call it before an assertion on the last stable offset, and never with a transaction left
+    open.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    partitions = [
-        TopicPartition(topic, each) for each in admin.list_topics(topic, _WAIT_S).topics[topic].partitions
-    ]
+    partitions = [TopicPartition(topic, each) for each in admin.list_topics(topic, _WAIT_S).topics[topic].partitions]
 
     def ends(isolation: IsolationLevel) -> list[int]:
         answers = admin.list_offsets(

@@ -19,8 +19,9 @@ class Unreadable(Exception):
 
 
 def committed(settings: Mapping[str, Any], topic: str, partitions: int, wait_s: float) -> Iterator[bytes]:
-    """The value of every committed record, up to the end that each partition has now; a record without one gives b"". `settings`: how
-    librdkafka connects. Unreadable after an error, or after `wait_s` without an answer."""
+    """The value of every committed record, up to the end that each partition has now; a record without one gives b"".
+    `settings`: how librdkafka connects. Unreadable after an error, or after `wait_s` without an answer.
+    """
     reader = Consumer({
         **settings, "group.id": "judge", "isolation.level": "read_committed", "enable.auto.commit": False,
         "enable.partition.eof": True, "auto.offset.reset": "earliest",

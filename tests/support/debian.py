@@ -15,7 +15,8 @@ _WITHIN_S = 600
 
 
 def unpack(into: Path, *packages: str, needed_too: bool = False) -> None:
-    """Download packages, `needed_too`: with those that they need and the machine lacks, and unpack them into a directory.
+    """Download packages, `needed_too`: with those that they need and the machine lacks, and unpack them into a
+    directory.
 
     OSError without apt, subprocess.SubprocessError where it has no such package or reaches no mirror.
     """

@@ -1,12 +1,14 @@
 """What a file of tests leaves behind: threads, sockets and processes that it has opened and not closed.
 
-Such things disturb the tests of other files: a client whose broker is gone logs for as long as the process lives, and a process
-that nobody ends keeps its port and its memory. So a file that leaves something behind fails, by its name.
+Such things disturb the tests of other files: a client whose broker is gone logs for as long as the process lives, and a
+process that nobody ends keeps its port and its memory. So a file that leaves something behind fails, by its name.
 
-Owns: who opened what; the comparison at the end of each file; closing the connections that the product keeps for the process.
+Owns: who opened what; the comparison at the end of each file; closing the connections that the product keeps for the
+process.
 Does not know: brokers, Spark's own life.
-Invariants: what a fixture of the whole session opened is not the file's; nor are the connections and threads that PySpark keeps for
-its one gateway; a file with a failed test is not judged, because the failure's traceback keeps alive what the test had.
+Invariants: what a fixture of the whole session opened is not the file's; nor are the connections and threads that
+PySpark keeps for its one gateway; a file with a failed test is not judged, because the failure's traceback keeps alive
+what the test had.
 
 A pytest plugin (tests/conftest.py loads it). Sockets and processes are seen on Linux only, threads everywhere.
 """
@@ -31,12 +33,15 @@ from typing import Any, NamedTuple
 import pytest
 
 ENDS_WITHIN_S = 10.0
-"""What was told to end is waited for: a guard looks at its parent once a second, and on a busy machine a thread needs a while to
-end after its loop was stopped. Half of it is too little for a loaded machine; double only delays the failure."""
+"""What was told to end is waited for: a guard looks at its parent once a second, and on a busy machine a thread needs a
+while to end after its loop was stopped. Half of it is too little for a loaded machine; double only delays the failure.
+"""
 
 LOOK_AGAIN_AFTER_S = 0.02
 MARK = "KAFKA_EOS_TESTS"
-"""A variable by which processes of this run are known after their parent has ended. A run inside of a run adds to it."""
+"""A variable by which processes of this run are known after their parent has ended. A run inside of a run adds to
+it.
+"""
 
 _FRAMES = 6
 _COMMAND_CHARS = 200
@@ -165,9 +170,7 @@ def _beside_real_brokers(request: pytest.FixtureRequest) -> bool:
     """The harness of real brokers is not what users get. What it keeps for the whole run is ended with that."""
     if request.config.getoption("--brokers", "embedded") == "real":
         return True
-    return any(
-        item.path == request.path and item.get_closest_marker("parity") for item in request.session.items
-    )
+    return any(item.path == request.path and item.get_closest_marker("parity") for item in request.session.items)
 
 
 def close_shared() -> None:
@@ -249,8 +252,10 @@ def _sockets() -> dict[Leftover, str]:
 
 
 def _ends_of(number: int) -> str | None:
-    """Between whom it is; None for one that reaches nobody. kafka-python leaves those to the garbage collector when nobody listens
-    where it wants to connect, and a captured log record may keep the failure, and so the socket, for as long as its test."""
+    """Between whom it is; None for one that reaches nobody. kafka-python leaves those to the garbage collector when
+    nobody listens where it wants to connect, and a captured log record may keep the failure, and so the socket, for as
+    long as its test.
+    """
     try:
         with socket.socket(fileno=os.dup(number)) as copy:
             ours = copy.getsockname()
@@ -270,9 +275,7 @@ def _processes() -> dict[Leftover, str]:
     """Children of this process, their children, and what once was one of them."""
     if not Path("/proc/self/stat").exists():
         return {}
-    parents = {
-        pid: parent for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if (parent := _parent(pid))
-    }
+    parents = {pid: parent for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if (parent := _parent(pid))}
     found: dict[Leftover, str] = {}
     for pid, (_, began) in parents.items():
         above = list(_ancestors(pid, parents))[1:]
@@ -290,7 +293,9 @@ def _processes() -> dict[Leftover, str]:
 
 
 def _parent(pid: int) -> tuple[int, int] | None:
-    """The parent of a living process, and when it began; None for one that has ended, even if nobody has collected it yet."""
+    """The parent of a living process, and when it began; None for one that has ended, even if nobody has collected it
+    yet.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -320,11 +325,6 @@ def _mark_of(pid: int) -> str | None:
 
 def _command(pid: int) -> str:
     try:
-        return (
-            Path(f"/proc/{pid}/cmdline")
-            .read_bytes()
-            .decode(errors="replace")
-            .replace("\0", " ")[:_COMMAND_CHARS]
-        )
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")[:_COMMAND_CHARS]
     except OSError:
         return "ended"

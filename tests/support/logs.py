@@ -1,7 +1,7 @@
 """What was logged during a test, by the code that the test is about.
 
-`caplog.records` has the records of the whole process: of libraries, of other threads, and of clients that other tests use. A test
-that counts records asks for those of the module that it is about.
+`caplog.records` has the records of the whole process: of libraries, of other threads, and of clients that other tests
+use. A test that counts records asks for those of the module that it is about.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Changes of the product that a test has to notice, planted by definition: a function or a value by its name, and a text within it.
+"""Changes of the product that a test has to notice, planted by definition: a function or a value by its name, and a
+text within it.
 
 Owns: what a planted change is, finding its place, the changed source, the change in this process.
 Does not know: who plays a change, and how anybody notices it.
 Invariants:
-- The text stands in the definition exactly once, so that a change cannot quietly become none or another one. Layout and comments do
+- The text stands in the definition exactly once, so that a change cannot quietly become none or another one. Layout and
+  comments do
   not count: tokens are compared.
 - In this process the function object stays the same, so every module and table that holds it has the change.
 
@@ -40,7 +42,8 @@ class CodeMoved(Exception):
 
 
 class Change(NamedTuple):
-    """`where`: `package.module:Class.method`, a function, or what a module or a class assigns. `old` is found there by its tokens.
+    """`where`: `package.module:Class.method`, a function, or what a module or a class assigns. `old` is found there by
+    its tokens.
 
     Lines of `new` behind its first one are indented as beside that one.
     """
@@ -59,7 +62,9 @@ class Change(NamedTuple):
         raise CodeMoved(f"there is no module for {self.where}")
 
     def applied_to(self, source: str) -> str:
-        """The module's source with the change; CodeMoved where the definition is not there, or has not the text exactly once."""
+        """The module's source with the change; CodeMoved where the definition is not there, or has not the text exactly
+        once.
+        """
         found = [span for part in self._spans(source) for span in _spans_of(self.old, source, *part)]
         if len(found) != 1:
             raise CodeMoved(f"{self.where} has this {len(found)} times instead of once:\n{self.old}")
@@ -145,7 +150,9 @@ class Planted:
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
-        """The change in this process, for the time of the context. CodeMoved, too, where it is not one of functions' bodies."""
+        """The change in this process, for the time of the context. CodeMoved, too, where it is not one of functions'
+        bodies.
+        """
         with contextlib.ExitStack() as stack:
             for change in self.changes:
                 stack.enter_context(_swapped(change))

@@ -1,7 +1,9 @@
 """How tests start Java and Spark's Python workers where they are to live for minutes at most.
 
-    python -m tests.support.quick_start      keeps, in the environment that runs this, Spark's classes as Java has them after loading,
-                                     and Spark's modules as Python has them after compiling
+    python -m tests.support.quick_start
+
+keeps, in the environment that runs this, Spark's classes as Java has them after loading, and Spark's modules as Python
+has them after compiling.
 
 Owns: Java's flags, the file with the classes, the compiled modules in pyspark.zip.
 Does not know: who starts what.
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's second compiler, and the threads of its usual collector, would cost more than all that the tests do: a Spark that
-starts and runs six small queries takes 30 s of processor time with them and 14 s without, and 8 s with its classes kept."""
+"""Java's second compiler, and the threads of its usual collector, would cost more than all that the tests do: a Spark
+that starts and runs six small queries takes 30 s of processor time with them and 14 s without, and 8 s with its classes
+kept.
+"""
 
 CLASSES = Path(sys.prefix, "spark-classes.jsa")
 """In the environment, because it is made of its jars and goes with them. 150 MB."""
@@ -44,10 +48,11 @@ def flags() -> str:
 
 
 def keep_modules(archive: Path, directory: Path) -> None:
-    """Put the modules of pyspark.zip, from which workers import PySpark, into it once more, compiled; `directory`: to work in.
+    """Put the modules of pyspark.zip, from which workers import PySpark, into it once more, compiled; `directory`: to
+    work in.
 
-    It comes without them, and Python keeps nothing that it compiles out of an archive: every worker took 0.85 s of processor
-    time for that, four fifths of its start, and the tests start some hundreds of them.
+    It comes without them, and Python keeps nothing that it compiles out of an archive: every worker took 0.85 s of
+    processor time for that, four fifths of its start, and the tests start some hundreds of them.
     """
     with zipfile.ZipFile(archive) as found:
         names = found.namelist()

@@ -1,7 +1,8 @@
 """The one builder of a Spark session: for the tests' own, and for the applications that tests start.
 
 Owns: what every session of the tests has: no UI, and nothing that listens beyond this machine.
-Does not know: Java, Python's path and where Spark finds its workers' Python, which are of the environment that a process begins with.
+Does not know: Java, Python's path and where Spark finds its workers' Python, which are of the environment that a
+process begins with.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def spark_session(
     builder: Any = None,
     log_level: str | None = None,
 ) -> SparkSession:
-    """A session with these settings beside the tests' own; its tables go into `folder`/warehouse. `builder`: another one than a
-    classic session's on `master`, such as Connect's."""
+    """A session with these settings beside the tests' own; its tables go into `folder`/warehouse. `builder`: another
+    one than a classic session's on `master`, such as Connect's.
+    """
     from pyspark.sql import SparkSession
 
     settings = {

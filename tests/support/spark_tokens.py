@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 def token_in_spark(
     spark: SparkSession, cluster: str, token: str | None, hmac: str, conf: Mapping[str, str]
 ) -> Iterator[None]:
-    """Spark has these settings and the token of the cluster; None: the settings only. A token with the name of an earlier one
-    replaces it."""
+    """Spark has these settings and the token of the cluster; None: the settings only. A token with the name of an
+    earlier one replaces it.
+    """
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     settings = spark.sparkContext._jsc.sc().conf()  # type: ignore[attr-defined]

@@ -22,7 +22,9 @@ from kafka_core.table import Handles, Moves
 
 Pair = tuple[Enum, type]
 Case = tuple[Any, Any, Any, tuple[Any, ...]]
-"""Before, event, after, effects. `after` is the whole value, or its state alone where the value's own tests judge the rest."""
+"""Before, event, after, effects. `after` is the whole value, or its state alone where the value's own tests judge the
+rest.
+"""
 
 
 class Stranger:
@@ -36,8 +38,10 @@ def handle(value: Handles, event: object) -> tuple[Any, tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Table:
-    """A machine with all that its table is to do. `events`: one of each class; `values`: one in each state, to be refused;
-    `expected`: the cases of each pair, none where the pair's own tests judge them."""
+    """A machine with all that its table is to do. `events`: one of each class; `values`: one in each state, to be
+    refused;
+    `expected`: the cases of each pair, none where the pair's own tests judge them.
+    """
 
     name: str
     moves: Moves[Any]

@@ -1,4 +1,6 @@
-"""A planted change is found by its definition and its tokens, fails where the code has moved, and is gone when its context is."""
+"""A planted change is found by its definition and its tokens, fails where the code has moved, and is gone when its
+context is.
+"""
 
 from __future__ import annotations
 
@@ -60,22 +62,15 @@ def changed(names: str, old: str, new: str) -> str:
         ("first", "return number", "", "return number", ""),
     ],
 )  # fmt: skip
-def test_a_text_is_replaced_in_its_definition_alone(
-    names: str, old: str, new: str, before: str, after: str
-) -> None:
+def test_a_text_is_replaced_in_its_definition_alone(names: str, old: str, new: str, before: str, after: str) -> None:
     assert SOURCE.count(before) == 1
     assert changed(names, old, new) == SOURCE.replace(before, after)
 
 
 def test_further_lines_are_indented_as_beside_the_first() -> None:
-    text = changed(
-        "Book.size", "self.written(value)", "if value:\n    self.written(value)\nelse:\n    return"
-    )
+    text = changed("Book.size", "self.written(value)", "if value:\n    self.written(value)\nelse:\n    return")
 
-    assert (
-        "        if value:\n            self.written(value)\n        else:\n            return  # a comment"
-        in text
-    )
+    assert "        if value:\n            self.written(value)\n        else:\n            return  # a comment" in text
 
 
 def test_lines_behind_a_deeper_first_one_stand_further_out() -> None:
@@ -116,9 +111,7 @@ def test_several_changes_of_one_file_are_all_in_it(tmp_path: Path) -> None:
     texts = Planted("two", "package.book:first", "return number", "return 0", also).files(tmp_path)
 
     assert texts == {
-        path: SOURCE.replace("LIMIT = 5", "LIMIT = 6")
-        .replace("first(1)", "1")
-        .replace("return number", "return 0")
+        path: SOURCE.replace("LIMIT = 5", "LIMIT = 6").replace("first(1)", "1").replace("return number", "return 0")
     }
     assert path.read_text() == SOURCE
 

@@ -2,8 +2,8 @@
 
 `python -m tests.support.wheel -m versions tests/pyspark_kafka_eos/spark` hands its arguments to pytest.
 
-Owns: building a wheel or a source distribution, an environment with the wheel, a copy of the tests with everything that they need besides the
-packages.
+Owns: building a wheel or a source distribution, an environment with the wheel, a copy of the tests with everything that
+they need besides the packages.
 Does not know: what the tests test.
 Invariants: the copy has no `connector`, so a module that the wheel lacks is missing; the packages that
 the wheel requires are those of the environment that runs this, linked; nothing is fetched.
@@ -57,12 +57,7 @@ def environment(directory: Path, wheel: Path, only: Collection[str] | None = Non
     python = directory / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(directory), "platbase": str(directory)}))
     have = Path(sysconfig.get_path("purelib"))
-    names = {
-        file.parts[0]
-        for each in only or ()
-        for file in distribution(each).files or ()
-        if file.parts[0] != ".."
-    }
+    names = {file.parts[0] for each in only or () for file in distribution(each).files or () if file.parts[0] != ".."}
     for entry in have.iterdir() if only is None else map(have.joinpath, sorted(names)):
         if not entry.name.startswith(OURS) and not (site / entry.name).exists():
             (site / entry.name).symlink_to(entry)
@@ -85,14 +80,10 @@ def main(arguments: Sequence[str]) -> int:
         kept = Path(sys.prefix, "spark-classes.jsa")
         if kept.exists():
             (python.parent.parent / kept.name).symlink_to(kept)
-        environ = {
-            name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-        }
+        environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         where = "import pyspark_kafka_eos, sys; sys.exit('site-packages' not in pyspark_kafka_eos.__file__)"
         subprocess.run([python, "-c", where], cwd=tests, env=environ, check=True)
-        return subprocess.run(
-            [python, "-m", "pytest", *arguments], cwd=tests, env=environ, check=False
-        ).returncode
+        return subprocess.run([python, "-m", "pytest", *arguments], cwd=tests, env=environ, check=False).returncode
 
 
 if __name__ == "__main__":

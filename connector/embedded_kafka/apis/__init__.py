@@ -45,9 +45,7 @@ HANDLERS: dict[int, Handler] = {module.API_KEY: module for module in _MODULES}
 
 REPEATABLE = frozenset(module.API_KEY for module in _MODULES if getattr(module, "REPEATABLE", False))
 
-GROWS: dict[int, str] = {
-    module.API_KEY: field for module in _MODULES if (field := getattr(module, "GROWS", ""))
-}
+GROWS: dict[int, str] = {module.API_KEY: field for module in _MODULES if (field := getattr(module, "GROWS", ""))}
 
 
 def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:

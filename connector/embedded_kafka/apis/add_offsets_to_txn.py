@@ -26,9 +26,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     code = Code.NONE
     try:
         if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
-            raise Refused(
-                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
-            )
+            raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied")
         if not parts.authorizer.allows("READ", "GROUP", request.group_id):
             raise Refused(Code.GROUP_AUTHORIZATION_FAILED, "READ on the group is denied")
         await parts.transactions.add_offsets(

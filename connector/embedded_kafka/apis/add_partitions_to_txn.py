@@ -87,9 +87,7 @@ def _judge_partitions(parts: Parts, partitions: list[TopicPartition], *, authori
     codes = {}
     for where in partitions:
         # No client has rights on the broker's own topics; Kafka does not consult its authorizer for them.
-        if authorize and (
-            where.topic in INTERNAL or not parts.authorizer.allows("WRITE", "TOPIC", where.topic)
-        ):
+        if authorize and (where.topic in INTERNAL or not parts.authorizer.allows("WRITE", "TOPIC", where.topic)):
             codes[where] = Code.TOPIC_AUTHORIZATION_FAILED
         elif not parts.topics.has(where):
             codes[where] = Code.UNKNOWN_TOPIC_OR_PARTITION

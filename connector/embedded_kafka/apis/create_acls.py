@@ -39,8 +39,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     return CreateAclsResponse(
         version=request.API_VERSION,
         results=[
-            CreateAclsResponse.AclCreationResult(error_code=int(code), error_message=reason)
-            for code, reason in results
+            CreateAclsResponse.AclCreationResult(error_code=int(code), error_message=reason) for code, reason in results
         ],
     )
 
@@ -71,7 +70,5 @@ def _judged(asked: Message) -> Acl:
     if acl.resource is Resource.CLUSTER and acl.name != CLUSTER:
         raise Refused(Code.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER}")
     if ":" not in acl.principal:
-        raise Refused(
-            Code.INVALID_REQUEST, "a principal has a type and a name, with a colon between them: User:alice"
-        )
+        raise Refused(Code.INVALID_REQUEST, "a principal has a type and a name, with a colon between them: User:alice")
     return acl

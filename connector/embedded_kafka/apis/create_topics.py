@@ -60,9 +60,7 @@ def _create(parts: Parts, asked: Message, *, dry_run: bool) -> Topic:
         if sorted(each.partition_index for each in asked.assignments) != list(range(len(asked.assignments))):
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
         if any(each.broker_ids != [parts.config.node_id] for each in asked.assignments):
-            raise Refused(
-                Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {parts.config.node_id}"
-            )
+            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {parts.config.node_id}")
         partitions, replicas = len(asked.assignments), 1
     configs = {config.name: config.value for config in asked.configs}
     unset = [name for name, value in configs.items() if value is None]

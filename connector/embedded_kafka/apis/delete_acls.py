@@ -26,9 +26,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
         try:
             removed = _removed(parts, asked)
         except Refused as refused:
-            results.append(
-                _Result(error_code=int(refused.code), error_message=refused.message, matching_acls=[])
-            )
+            results.append(_Result(error_code=int(refused.code), error_message=refused.message, matching_acls=[]))
         else:
             results.append(
                 _Result(

@@ -15,9 +15,7 @@ VERSIONS = (0, 2)
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer for each group once its removal is in the log."""
     results = [
-        DeleteGroupsResponse.DeletableGroupResult(
-            group_id=group_id, error_code=int(await _delete(parts, group_id))
-        )
+        DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=int(await _delete(parts, group_id)))
         for group_id in dict.fromkeys(request.groups_names)
     ]
     return DeleteGroupsResponse(version=request.API_VERSION, results=results)

@@ -29,9 +29,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
         return _refused(request, Code.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE on the cluster is denied")
     wanted = filter_of(request)
     if wanted is None:
-        return _refused(
-            request, Code.INVALID_REQUEST, "the filter has an unknown type, operation or permission"
-        )
+        return _refused(request, Code.INVALID_REQUEST, "the filter has an unknown type, operation or permission")
     grouped: dict[tuple[Resource, Pattern, str], list[Acl]] = {}
     for acl in parts.authorizer.acls:
         if wanted.matches(acl):
@@ -77,6 +75,4 @@ def filter_of(asked: Message) -> AclFilter | None:
 
 
 def _refused(request: Message, code: Code, reason: str) -> Message:
-    return DescribeAclsResponse(
-        version=request.API_VERSION, error_code=int(code), error_message=reason, resources=[]
-    )
+    return DescribeAclsResponse(version=request.API_VERSION, error_code=int(code), error_message=reason, resources=[])

@@ -91,9 +91,7 @@ def _configs(parts: Parts, resource_type: int, name: str) -> list[Message]:
 def _of_topic(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> Message:
     value, source = value_and_source(name, configs, given)
     setting = topic_configs.SETTINGS[name]
-    return _config(
-        name, value, source, synonyms(name, configs, given), setting.type, setting.note, fixed=False
-    )
+    return _config(name, value, source, synonyms(name, configs, given), setting.type, setting.note, fixed=False)
 
 
 def _of_broker(name: str, default: str, given: str | None) -> Message:
@@ -123,8 +121,7 @@ def _config(
         config_source=int(source),
         is_sensitive=False,
         synonyms=[
-            _Config.DescribeConfigsSynonym(name=each.name, value=each.value, source=int(each.source))
-            for each in names
+            _Config.DescribeConfigsSynonym(name=each.name, value=each.value, source=int(each.source)) for each in names
         ],
         config_type=int(kind),
         documentation=note,

@@ -25,9 +25,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Describe the one directory, with the partitions that have been used."""
     version = request.API_VERSION
     if not parts.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
-        return DescribeLogDirsResponse(
-            version=version, error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED), results=[]
-        )
+        return DescribeLogDirsResponse(version=version, error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED), results=[])
     wanted = (
         None
         if request.topics is None

@@ -22,17 +22,13 @@ _State = DescribeTransactionsResponse.TransactionState
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Describe each id separately."""
     states = [_describe(parts, transactional_id) for transactional_id in request.transactional_ids]
-    return DescribeTransactionsResponse(
-        version=request.API_VERSION, throttle_time_ms=0, transaction_states=states
-    )
+    return DescribeTransactionsResponse(version=request.API_VERSION, throttle_time_ms=0, transaction_states=states)
 
 
 def _describe(parts: Parts, transactional_id: str) -> Message:
     try:
         if not parts.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", transactional_id):
-            raise Refused(
-                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "DESCRIBE on the transactional id is denied"
-            )
+            raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "DESCRIBE on the transactional id is denied")
         entry = parts.transactions.describe(transactional_id)
     except Refused as refused:
         # Kafka leaves all other fields at their initial zeros, not at the -1 that means "none" elsewhere.

@@ -26,9 +26,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
     try:
         if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
-            raise Refused(
-                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
-            )
+            raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied")
         identity = await parts.transactions.end(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),

@@ -51,9 +51,7 @@ _Partition = _Topic.PartitionData
 
 async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """Read. If there are too few bytes and no partition is refused, wait for more and read again."""
-    deadline = (
-        asyncio.get_running_loop().time() + min(request.max_wait_ms, parts.config.max_fetch_wait_ms) / 1000
-    )
+    deadline = asyncio.get_running_loop().time() + min(request.max_wait_ms, parts.config.max_fetch_wait_ms) / 1000
     by_id = request.API_VERSION >= FETCH_BY_ID
     asked: _Asked = last_of_each(
         request.topics,

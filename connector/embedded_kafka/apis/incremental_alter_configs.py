@@ -31,9 +31,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
 
     return IncrementalAlterConfigsResponse(
         version=request.API_VERSION,
-        responses=alter_each(
-            parts, request, wanted, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-        ),
+        responses=alter_each(parts, request, wanted, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse),
     )
 
 
@@ -52,9 +50,7 @@ def _changed(parts: Parts, name: str, changes: list[Message]) -> dict[str, str |
         elif change.config_operation in (_APPEND, _SUBTRACT):
             setting = SETTINGS.get(key)
             if setting is None or setting.type is not ConfigType.LIST:
-                raise Refused(
-                    Code.INVALID_CONFIG, f"Can't append to or subtract from {key}, which is not a list"
-                )
+                raise Refused(Code.INVALID_CONFIG, f"Can't append to or subtract from {key}, which is not a list")
             before = configs.get(key)
             entries = [entry for entry in (setting.default if before is None else before).split(",") if entry]
             for each in value.split(","):

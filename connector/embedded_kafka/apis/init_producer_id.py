@@ -53,12 +53,8 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
 def _authorize(parts: Parts, transactional_id: str | None, *, two_phases: bool) -> None:
     if transactional_id is not None:
         if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
-            raise Refused(
-                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
-            )
-        if two_phases and not parts.authorizer.allows(
-            "TWO_PHASE_COMMIT", "TRANSACTIONAL_ID", transactional_id
-        ):
+            raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied")
+        if two_phases and not parts.authorizer.allows("TWO_PHASE_COMMIT", "TRANSACTIONAL_ID", transactional_id):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "TWO_PHASE_COMMIT on the transactional id is denied",

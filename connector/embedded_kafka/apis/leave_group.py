@@ -38,9 +38,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
         version=version,
         error_code=int(Code.NONE),
         members=[
-            LeaveGroupResponse.MemberResponse(
-                member_id=member_id, group_instance_id=instance_id, error_code=int(code)
-            )
+            LeaveGroupResponse.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=int(code))
             for (member_id, instance_id), code in zip(leaving, codes, strict=True)
         ],
     )

@@ -1,6 +1,7 @@
 """ListGroups: all groups of the broker.
 
-Version 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848); all groups here are "classic".
+Version 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848); all groups here are
+"classic".
 """
 
 from __future__ import annotations

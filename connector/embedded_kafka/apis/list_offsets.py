@@ -37,9 +37,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
         request.topics, lambda topic: (topic.name, topic.partitions), lambda part: part.partition_index
     )
     twice = more_than_once(
-        TopicPartition(topic.name, part.partition_index)
-        for topic in request.topics
-        for part in topic.partitions
+        TopicPartition(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     )
     for topic, places in named:
         partitions = []
@@ -51,13 +49,12 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
                 if where in twice:
                     raise Refused(Code.INVALID_REQUEST, f"{where} is named more than once")
                 if _SINCE.get(asked.timestamp, 0) > request.API_VERSION:
-                    raise Refused(
-                        Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}"
-                    )
+                    raise Refused(Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}")
                 leader = view(parts, where, API_KEY, context)
                 leader.check(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
                 offset, timestamp_ms = _find(leader, asked.timestamp, committed)
-                # As in Kafka, "latest" is the leader's own, also where an open transaction ends it before the log's end.
+                # As in Kafka, "latest" is the leader's own, also where an open transaction ends it before the log's
+                # end.
                 epoch = leader.epoch if asked.timestamp == _LATEST else -1
                 if epoch < 0 <= offset:
                     epoch = leader.epoch_at(offset)

@@ -27,11 +27,7 @@ _STATES = {state.kafka_name: state for state in State}
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """List the ids that pass all filters, as of now."""
-    states = (
-        [_STATES[name] for name in request.state_filters if name in _STATES]
-        if request.state_filters
-        else None
-    )
+    states = [_STATES[name] for name in request.state_filters if name in _STATES] if request.state_filters else None
     producer_ids = frozenset(request.producer_id_filters)
     duration_ms = request.duration_filter if request.API_VERSION >= 1 else -1
     shown = []

@@ -37,9 +37,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
         ]
     else:
         may_create = request.API_VERSION < 4 or request.allow_auto_topic_creation
-        once = {
-            (asked.name, asked.topic_id if asked.name is None else None): asked for asked in request.topics
-        }
+        once = {(asked.name, asked.topic_id if asked.name is None else None): asked for asked in request.topics}
         topics = [_asked_for(parts, asked, may_create, context) for asked in once.values()]
     version = request.API_VERSION
     if version >= 8 and request.include_topic_authorized_operations:
@@ -100,9 +98,7 @@ def _described(parts: Parts, topic: Topic, context: Context) -> Message:
                 error_code=int(Code.LEADER_NOT_AVAILABLE if partition in offline else Code.NONE),
                 partition_index=partition,
                 leader_id=-1 if partition in offline else parts.config.node_id,
-                leader_epoch=epoch_in_metadata(
-                    parts, TopicPartition(topic.name, partition), API_KEY, context
-                ),
+                leader_epoch=epoch_in_metadata(parts, TopicPartition(topic.name, partition), API_KEY, context),
                 replica_nodes=me,
                 isr_nodes=me,
                 offline_replicas=me if partition in offline else [],

@@ -19,9 +19,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer once the removal is in the log. A code for the whole request comes without partitions."""
     version = request.API_VERSION
     if not parts.authorizer.allows("DELETE", "GROUP", request.group_id):
-        return OffsetDeleteResponse(
-            version=version, error_code=int(Code.GROUP_AUTHORIZATION_FAILED), topics=[]
-        )
+        return OffsetDeleteResponse(version=version, error_code=int(Code.GROUP_AUTHORIZATION_FAILED), topics=[])
     named = named_in(request.topics)
     codes = judge(parts, named)
     try:

@@ -51,9 +51,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
 
 
 def _named(topics: Any) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes
-    ]
+    return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes]
 
 
 async def _fetch(parts: Parts, group_id: str, topics: Any, stable: bool) -> tuple[Code, Fetched]:

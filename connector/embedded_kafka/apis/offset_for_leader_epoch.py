@@ -30,9 +30,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
             code, epoch, end = Code.NONE, -1, -1
             try:
                 if not parts.authorizer.allows("DESCRIBE", "TOPIC", topic.topic):
-                    raise Refused(
-                        Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.topic} is denied"
-                    )
+                    raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.topic} is denied")
                 where = TopicPartition(topic.topic, asked.partition)
                 leader = view(parts, where, API_KEY, context)
                 leader.check(asked.current_leader_epoch)

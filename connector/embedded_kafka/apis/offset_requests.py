@@ -22,9 +22,7 @@ Named = list[tuple[TopicPartition, Any]]
 def named_in(topics: Any) -> Named:
     """The partitions of a request's topics."""
     return [
-        (TopicPartition(topic.name, entry.partition_index), entry)
-        for topic in topics
-        for entry in topic.partitions
+        (TopicPartition(topic.name, entry.partition_index), entry) for topic in topics for entry in topic.partitions
     ]
 
 

@@ -46,9 +46,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message |
     """Append each partition's batch; a refused one does not block the others."""
     refused = _refused_as_a_whole(parts, request)
     responses = []
-    asked = last_of_each(
-        request.topic_data, lambda topic: (topic.name, topic.partition_data), lambda data: data.index
-    )
+    asked = last_of_each(request.topic_data, lambda topic: (topic.name, topic.partition_data), lambda data: data.index)
     for topic, places in asked:
         partitions = []
         for data in places:
@@ -61,9 +59,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message |
                 partitions.append(_error(data.index, error.code, error.message))
             except OSError as error:
                 log.error("cannot write to %s: %s", where, error)
-                partitions.append(
-                    _error(data.index, Code.KAFKA_STORAGE_ERROR, errno.errorcode.get(error.errno or 0))
-                )
+                partitions.append(_error(data.index, Code.KAFKA_STORAGE_ERROR, errno.errorcode.get(error.errno or 0)))
         responses.append(_Topic(name=topic, partition_responses=partitions))
     if request.acks == 0:
         if any(part.error_code != Code.NONE for topic in responses for part in topic.partition_responses):
@@ -79,12 +75,8 @@ def _refused_as_a_whole(parts: Parts, request: Message) -> Refused | None:
         return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
     claims = _claims(request)
     if any(header.transactional for header in claims):
-        if transactional_id is None or not parts.authorizer.allows(
-            "WRITE", "TRANSACTIONAL_ID", transactional_id
-        ):
-            return Refused(
-                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
-            )
+        if transactional_id is None or not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+            return Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied")
     elif any(header.producer_id >= 0 for header in claims) and not parts.authorizer.may_write_idempotently():
         return Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
     return None
@@ -168,9 +160,7 @@ def _error(
         log_append_time_ms=-1,
         log_start_offset=log_start_offset,
         record_errors=[
-            _Partition.BatchIndexAndErrorMessage(
-                batch_index=each.index, batch_index_error_message=each.message
-            )
+            _Partition.BatchIndexAndErrorMessage(batch_index=each.index, batch_index_error_message=each.message)
             for each in errors
         ],
         error_message=message,

@@ -46,9 +46,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
                 _Partition(
                     partition_index=partition,
                     error_code=int(
-                        await _write(
-                            parts, marker, TopicPartition(topic.name, partition), transaction_version
-                        )
+                        await _write(parts, marker, TopicPartition(topic.name, partition), transaction_version)
                     ),
                 )
                 for partition in topic.partition_indexes

@@ -10,8 +10,8 @@ Invariants:
 - A pipe that a forked copy of the owner still holds open is not enough to keep the child: the guard also
   checks its own parent, which changes when the owner dies.
 
-Arguments: control fd, status fd, grace in milliseconds, a directory that is removed when the owner is gone ("": none), then the
-child's command.
+Arguments: control fd, status fd, grace in milliseconds, a directory that is removed when the owner is gone ("": none),
+then the child's command.
 Control, one letter each: T = SIGTERM, K = SIGKILL to the child, X = SIGKILL to everything in the child's session.
 Status, one line each: "pid N" after the start, "exit CODE" after the end (negative = signal).
 """
@@ -135,7 +135,8 @@ def _session_of(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name, in parentheses, may itself contain blanks and parentheses: state, ppid, pgrp, session follow the last one.
+    # The name, in parentheses, may itself contain blanks and parentheses: state, ppid, pgrp, session follow the last
+    # one.
     state, _, _, session = text[text.rindex(")") + 2 :].split()[:4]
     return None if state in "ZX" else int(session)
 

@@ -35,9 +35,7 @@ class Child:
     `pid` is the child's own pid, which leads a session of its own: Ctrl-C in the terminal does not reach it.
     """
 
-    def __init__(
-        self, guard: subprocess.Popen[bytes], control: int, status: int, command: Sequence[str]
-    ) -> None:
+    def __init__(self, guard: subprocess.Popen[bytes], control: int, status: int, command: Sequence[str]) -> None:
         self.command = tuple(command)
         self._guard = guard
         self._control = control
@@ -45,9 +43,7 @@ class Child:
         self._exit_code: int | None = None
         self._buffer = b""
         self._lock = threading.Lock()
-        kind, _, rest = (self._read_line(KILLED_WITHIN_MS) or "failed the guard did not answer").partition(
-            " "
-        )
+        kind, _, rest = (self._read_line(KILLED_WITHIN_MS) or "failed the guard did not answer").partition(" ")
         if kind != "pid":
             self._close()
             raise LocalError(f"Could not start {command[0]}: {rest}")

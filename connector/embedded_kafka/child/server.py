@@ -23,7 +23,9 @@ _T = TypeVar("_T")
 
 
 class Server(ABC):
-    """Starts with a `with` block and stops with it. `data_dir`: kept; None = a directory of its own, which goes with it."""
+    """Starts with a `with` block and stops with it. `data_dir`: kept; None = a directory of its own, which goes with
+    it.
+    """
 
     def __init__(self, kind: str, data_dir: str | os.PathLike[str] | None) -> None:
         self._kind = kind

@@ -225,9 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             raise
         except Exception:
             # A bug in the broker: this client gets no answer, the others continue.
-            log.exception(
-                "closing connection %d from %s after an error of the broker", self._number, self._host
-            )
+            log.exception("closing connection %d from %s after an error of the broker", self._number, self._host)
             self._abort()
 
     async def _send(self) -> None:

@@ -131,11 +131,7 @@ class Unread:
     def _wake(self) -> None:
         while self.left > 0 and self._waiting:
             asked_s, turn = self._waiting[-1]
-            if (
-                self._now_s() - asked_s > _JUST_ASKED_S
-                and self.left <= self._limit // _SHARES
-                and not turn.done()
-            ):
+            if self._now_s() - asked_s > _JUST_ASKED_S and self.left <= self._limit // _SHARES and not turn.done():
                 return
             self._waiting.pop()
             if not turn.done():
@@ -174,9 +170,7 @@ class Unread:
             if self.left >= self._limit // 2:
                 return
             if self._is_late(held, now_s):
-                held.holder.cut_off(
-                    f"it left {held.unsent} bytes of its answer unread while others wait for room"
-                )
+                held.holder.cut_off(f"it left {held.unsent} bytes of its answer unread while others wait for room")
                 self._forget(connection_id)
 
     def _is_late(self, held: _Held, now_s: float) -> bool:

@@ -31,9 +31,7 @@ async def prepare(fault: Fault, request: Message, response: Message) -> Callable
     action = fault.action
     if action is Answer.LEAVE_OUT_TOPIC:
         topics = [
-            topic
-            for topic in response.topics
-            if fault.topic in (None, topic.name) and topic.error_code == Code.NONE
+            topic for topic in response.topics if fault.topic in (None, topic.name) and topic.error_code == Code.NONE
         ]
         return (lambda: _without_topics(request, response, topics)) if topics else None
     chosen = _chosen(fault, response)

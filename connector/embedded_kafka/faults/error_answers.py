@@ -36,9 +36,7 @@ def refusal(request: Message, code: Code) -> Message:
     return cls(version=version, **values)
 
 
-def _mirror(
-    asked: Any, asked_struct: Any, answer: Any, answer_struct: Any, version: int, code: Code
-) -> dict[str, Any]:
+def _mirror(asked: Any, asked_struct: Any, answer: Any, answer_struct: Any, version: int, code: Code) -> dict[str, Any]:
     values: dict[str, Any] = {}
     lists = _lists_of(asked, asked_struct, version)
     for name, field in answer_struct.fields.items():

@@ -117,7 +117,9 @@ _LOWEST = {
     "times": 1, "skip": 0, "delay_ms": 0, "after_bytes": 0, "batches": 0, "partition": 0, "below": 0, "end": 0,
     "last_stable_offset": -1, "other_partition": -1,
 }  # fmt: skip
-"""A fault's numbers and the least that each may be. The last two are lies in an answer, which may be as wrong as an answer can be."""
+"""A fault's numbers and the least that each may be. The last two are lies in an answer, which may be as wrong as an
+answer can be.
+"""
 
 _MAY_BE_NONE = frozenset({"partition", "below", "end", "last_stable_offset", "other_partition"})
 
@@ -132,7 +134,9 @@ class Fault:
     action: Action
     _: KW_ONLY
     api: str | None = None
-    """Kafka's name of it, "*" for all: whose requests or answers it is set for; only this one of those that ask a leader."""
+    """Kafka's name of it, "*" for all: whose requests or answers it is set for; only this one of those that ask a
+    leader.
+    """
     step: str | None = None
     """A coordinator's step, "*" for all."""
     topic: str | None = None
@@ -173,9 +177,7 @@ class Fault:
             raise ValueError(unknown("API", api, APIS))
         if isinstance(self.action, Answer) and not _can_alter(api, self.action):
             can = ", ".join(sorted(api for api in APIS if _can_alter(api, self.action)))
-            raise ValueError(
-                f"answers of {api} do not support the alteration {self.action.value!r}; those of {can} do"
-            )
+            raise ValueError(f"answers of {api} do not support the alteration {self.action.value!r}; those of {can} do")
         if isinstance(self.action, Leader) and (self.topic is None or self.partition is None):
             raise ValueError(
                 f"a leader is one partition's, so {'topic' if self.topic is None else 'partition'} must not be None"
@@ -227,8 +229,9 @@ class Fault:
 
 
 def asked_for(place: str, action: str, code: str = Code.UNKNOWN_SERVER_ERROR.name, **asked: Any) -> Fault:
-    """The fault that is asked for in plain values: a key of PLACES, an action's value, Kafka's name of an error, fields of `Fault`.
-    ValueError names what there is none of, and what is near."""
+    """The fault that is asked for in plain values: a key of PLACES, an action's value, Kafka's name of an error, fields
+    of `Fault`. ValueError names what there is none of, and what is near.
+    """
     actions = {each.value: each for each in PLACES[place]}
     if action not in actions:
         raise ValueError(unknown(f"action of a fault in {_WHERE[place]}", action, actions))

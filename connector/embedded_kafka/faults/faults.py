@@ -1,4 +1,5 @@
-"""The faults of a broker: at the wire, in answers, at the coordinators' steps, at single markers, and other leaders than the present one.
+"""The faults of a broker: at the wire, in answers, at the coordinators' steps, at single markers, and other leaders
+than the present one.
 
 Owns: which faults are set, and when each fires.
 Does not know: sockets; the connection and the coordinators carry the faults out.
@@ -119,9 +120,7 @@ class Faults:
     def leading(self, where: TopicPartition, api_key: int, client_id: str) -> Fault | None:
         """The first fault by which another leader answers this request for the partition."""
         for fault in self._set[Leader]:
-            if fault.fires(
-                topic=where.topic, partition=where.partition, client_id=client_id, api=api_name(api_key)
-            ):
+            if fault.fires(topic=where.topic, partition=where.partition, client_id=client_id, api=api_name(api_key)):
                 return fault
         return None
 

@@ -21,8 +21,9 @@ STEPS = (
     "end-completed",
 )
 """The transaction coordinator's steps, where `Reached` is awaited, directly after the step and before its consequences.
-"abort-prepared" is the broker's own abort (a timeout, or InitProducerId over an open transaction); n counts a transaction's
-markers from 1, in the order of topics and partitions."""
+"abort-prepared" is the broker's own abort (a timeout, or InitProducerId over an open transaction); n counts a
+transaction's markers from 1, in the order of topics and partitions.
+"""
 
 _MARKER_WRITTEN = re.compile(r"marker-written:[1-9][0-9]*")
 

@@ -265,9 +265,7 @@ class GroupCoordinator:
         asked = list(offsets.of(group_id)) if partitions is None else partitions
         return {where: offsets.fetch(group_id, where, require_stable=require_stable) for where in asked}
 
-    async def delete_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, Code]:
+    async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Code]:
         """Remove offsets of partitions that no member consumes.
         Refused(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         self._check(group_id)
@@ -364,9 +362,7 @@ class GroupCoordinator:
     def _expire(self, group: Group, now_ms: int) -> None:
         group_id = group.group_id
         offsets = self._journal.offsets_of(group_id)
-        due = overdue(
-            group, offsets.of(group_id), retention_ms=self._config.offsets_retention_ms, now_ms=now_ms
-        )
+        due = overdue(group, offsets.of(group_id), retention_ms=self._config.offsets_retention_ms, now_ms=now_ms)
         # Offsets that an open transaction may replace stay: otherwise its abort would leave none.
         due = [where for where in due if not offsets.unstable(group_id, where)]
         unused = (
@@ -378,9 +374,7 @@ class GroupCoordinator:
         if self._forgotten(group, due, with_group=unused, now_ms=now_ms) and unused:
             self._groups.forget(group_id)
 
-    def _forgotten(
-        self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int
-    ) -> bool:
+    def _forgotten(self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int) -> bool:
         try:
             self._journal.forget(group, partitions, with_group=with_group, now_ms=now_ms)
         except Refused as refused:

@@ -57,9 +57,7 @@ class Journal:
         better than a wrong one."""
         offline = self._logs.offline(OFFSETS_TOPIC)
         if offline and self.partition_for(group_id) in offline:
-            raise Refused(
-                Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} with {group_id} is offline"
-            )
+            raise Refused(Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} with {group_id} is offline")
 
     def offsets_of(self, group_id: str) -> OffsetStore:
         """The offsets of the group's partition."""
@@ -115,14 +113,10 @@ class Journal:
             else:
                 store.put_pending(producer_id, group_id, where, placed)
 
-    def forget(
-        self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int
-    ) -> None:
+    def forget(self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int) -> None:
         """Write tombstones for these partitions, and for the group itself. Refused where the write fails."""
         group_id = group.group_id
-        records: list[tuple[bytes, bytes | None]] = [
-            (encode_offset_key(group_id, where), None) for where in partitions
-        ]
+        records: list[tuple[bytes, bytes | None]] = [(encode_offset_key(group_id, where), None) for where in partitions]
         if with_group and group.generation > 0:
             records.append((encode_group_key(group_id), None))
         if records:

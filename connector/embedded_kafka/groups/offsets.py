@@ -73,9 +73,7 @@ class OffsetStore:
         if known is None or known.log_offset < offset.log_offset:
             offsets[where] = offset
 
-    def put_pending(
-        self, producer_id: int, group_id: str, where: TopicPartition, offset: CommittedOffset
-    ) -> None:
+    def put_pending(self, producer_id: int, group_id: str, where: TopicPartition, offset: CommittedOffset) -> None:
         """Keep the offset until the producer's transaction ends."""
         self.pending.setdefault(producer_id, {}).setdefault(group_id, {})[where] = offset
 

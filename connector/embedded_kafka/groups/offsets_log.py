@@ -175,9 +175,7 @@ def _text(text: str | None) -> bytes:
         return b"\xff\xff"
     encoded = text.encode()
     if len(encoded) > MAX_TEXT_BYTES:
-        raise Refused(
-            Code.INVALID_REQUEST, f"a string of {len(encoded)} bytes does not fit into Kafka's record"
-        )
+        raise Refused(Code.INVALID_REQUEST, f"a string of {len(encoded)} bytes does not fit into Kafka's record")
     return struct.pack(">h", len(encoded)) + encoded
 
 

@@ -46,9 +46,7 @@ def load_codecs() -> None:
     try:
         import kafka_core.compression  # noqa: F401
     except ImportError as error:
-        raise codecs.missing(
-            Code.UNSUPPORTED_COMPRESSION_TYPE, "unpacking or packing compressed records"
-        ) from error
+        raise codecs.missing(Code.UNSUPPORTED_COMPRESSION_TYPE, "unpacking or packing compressed records") from error
 
 
 def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
@@ -111,7 +109,9 @@ def timestamps(batch: memoryview, header: BatchHeader, start_offset: int) -> Ite
 
 
 def whole_places(body: bytes, count: int) -> Iterator[Place]:
-    """As `places`; ValueError also where a record's fields do not fill its length, or there are more records than `count`."""
+    """As `places`; ValueError also where a record's fields do not fill its length, or there are more records than
+    `count`.
+    """
     total = 0
     for place in places(body, count):
         if _headers_end(body, place) != place.end:

@@ -1,6 +1,7 @@
 """One partition: append, read, look up, retain and delete.
 
-Owns: the order of checks before an append, offsets (one replica: the end is the high watermark), the last stable offset.
+Owns: the order of checks before an append, offsets (one replica: the end is the high watermark), the last stable
+offset.
 Does not know: topics, requests, the transaction's coordinator.
 Invariants:
 - A refused append has written nothing.
@@ -124,9 +125,7 @@ class PartitionLog:
             )
             if isinstance(verdict, Duplicate):
                 written = verdict.batch
-                return Appended(
-                    written.first_offset, written.last_offset, written.timestamp_ms, duplicate=True
-                )
+                return Appended(written.first_offset, written.last_offset, written.timestamp_ms, duplicate=True)
             accepted = accepted_or_refused(verdict)
         if stamps or header.log_append_time:
             buffers = format_v2.stamped(batch, header, base, now_ms if stamps else None)
@@ -164,9 +163,7 @@ class PartitionLog:
         accepted = None
         if producer_id >= 0:
             state = self._producers.get(producer_id)
-            accepted = accepted_or_refused(
-                judge_unsequenced(state, data_batch(header, header.base_offset), now_ms)
-            )
+            accepted = accepted_or_refused(judge_unsequenced(state, data_batch(header, header.base_offset), now_ms))
         self._write([batch], header, header.last_offset, now_ms, now_ms)
         if accepted is not None:
             self._producers.put(accepted.state)
@@ -206,9 +203,7 @@ class PartitionLog:
             self._segments[-1].aborted.add(aborted)
         return offset
 
-    def _write(
-        self, buffers: list[Buffer], header: BatchHeader, last: int, highest_ms: int, now_ms: int
-    ) -> None:
+    def _write(self, buffers: list[Buffer], header: BatchHeader, last: int, highest_ms: int, now_ms: int) -> None:
         if header.size > self._config.segment_bytes:
             raise Refused(
                 Code.RECORD_LIST_TOO_LARGE,
@@ -237,11 +232,7 @@ class PartitionLog:
         """How long the active segment has been open at this write. As in Kafka, measured by the records'
         time, if they have one."""
         first_ms = self._segments[-1].first_ms()
-        return (
-            highest_ms - first_ms
-            if first_ms is not None and first_ms >= 0
-            else now_ms - self._active_since_ms
-        )
+        return highest_ms - first_ms if first_ms is not None and first_ms >= 0 else now_ms - self._active_since_ms
 
     def _roll(self, now_ms: int) -> Segment:
         """Seal the active segment and begin the next, whose file is created last. Until then the old segment
@@ -270,8 +261,8 @@ class PartitionLog:
         """Whole batches from the one with this offset on, up to `max_bytes`; with `at_least_one`
         the first of any size.
 
-        read_committed ends at the last stable offset, and `until` ends it earlier. Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE for a
-        damaged first batch (the answer ends before a later damaged one).
+        read_committed ends at the last stable offset, and `until` ends it earlier. Refused: OFFSET_OUT_OF_RANGE;
+        CORRUPT_MESSAGE for a damaged first batch (the answer ends before a later damaged one).
         """
         if not self._start_offset <= offset <= self.end_offset:
             raise Refused(
@@ -323,7 +314,9 @@ class PartitionLog:
         return [segment for segment in self._segments if segment.end_offset > self._start_offset]
 
     def scan_batches(self) -> Iterator[ScannedBatch]:
-        """Every batch of an internal topic from the start on, decoded; Refused(CORRUPT_MESSAGE) where one is damaged."""
+        """Every batch of an internal topic from the start on, decoded; Refused(CORRUPT_MESSAGE) where one is
+        damaged.
+        """
         for segment in self._kept():
             yield from lookup.scan(segment)
 
@@ -449,9 +442,7 @@ class PartitionLog:
                 recovery.write_clean_end(self._segments, self._producers)
                 self._clean = True
             except OSError as error:
-                _logger.warning(
-                    "%s: not closed cleanly, the next start will scan it: %s", self.directory, error
-                )
+                _logger.warning("%s: not closed cleanly, the next start will scan it: %s", self.directory, error)
         self.abandon()
 
     def abandon(self) -> list[int]:

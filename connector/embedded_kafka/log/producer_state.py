@@ -1,6 +1,7 @@
 """What one partition remembers of one producer, and whether it accepts the producer's next batch or marker.
 
-Owns: epochs, sequences and the last five batches; whether a transaction is open; every refusal of the idempotent producer.
+Owns: epochs, sequences and the last five batches; whether a transaction is open; every refusal of the idempotent
+producer.
 Does not know: bytes, files, numeric error codes, the time of day (it comes in as `now_ms`).
 Invariants:
 - Values are immutable, so a refusal has changed nothing.
@@ -166,10 +167,7 @@ def judge(
     """
     if batch.epoch == state.epoch:
         for written in state.batches:
-            if (
-                written.first_sequence == batch.first_sequence
-                and written.last_sequence == batch.last_sequence
-            ):
+            if written.first_sequence == batch.first_sequence and written.last_sequence == batch.last_sequence:
                 return Duplicate(written)
     refusal = (
         _check_epoch(state, batch.epoch)
@@ -189,7 +187,8 @@ def judge_unsequenced(state: ProducerState, batch: DataBatch, now_ms: int) -> Ac
 def judge_marker(
     state: ProducerState, marker: Marker, now_ms: int, *, transaction_version: int = 0
 ) -> Accepted | Refusal:
-    """What to do with a marker. Its epoch is at least the last one seen; with transaction version 2 above it (KIP-1228), but
+    """What to do with a marker. Its epoch is at least the last one seen; with transaction version 2 above it
+    (KIP-1228), but
 
     - one of the same epoch where nothing is open is accepted again (KAFKA-19999, Kafka 4.3): its answer was
       lost, or the coordinator was restarted, and a refusal would leave the transaction prepared indefinitely;
@@ -232,8 +231,9 @@ def after_batch(state: ProducerState, batch: DataBatch, now_ms: int) -> Producer
 
 
 def after_marker(state: ProducerState, marker: Marker, now_ms: int) -> ProducerState:
-    """The state once the marker is in the log. A marker that bumps the epoch makes 0 the next sequence; one of the same epoch
-    (transaction version 1) leaves the sequences where they are."""
+    """The state once the marker is in the log. A marker that bumps the epoch makes 0 the next sequence; one of the same
+    epoch (transaction version 1) leaves the sequences where they are.
+    """
     return replace(
         state,
         epoch=marker.epoch,
@@ -269,14 +269,10 @@ def _check_sequence(
     first = batch.first_sequence
     who = f"producer {state.producer_id} epoch {batch.epoch}"
     if not state.known and first != 0 and strict_first_sequence:
-        return Refusal(
-            Reason.UNKNOWN_PRODUCER_ID, f"{who} is unknown here and starts at sequence {first} instead of 0"
-        )
+        return Refusal(Reason.UNKNOWN_PRODUCER_ID, f"{who} is unknown here and starts at sequence {first} instead of 0")
     begins = batch.transactional and state.open_since is None
     if begins and transaction_version >= 2 and not state.batches and first != 0:
-        return _out_of_order(
-            Place.NOT_AT_ZERO, f"{who} starts at sequence {first}; no batch of it is known here"
-        )
+        return _out_of_order(Place.NOT_AT_ZERO, f"{who} starts at sequence {first}; no batch of it is known here")
     if not state.known:
         return None
     if batch.epoch != state.epoch:
@@ -292,7 +288,8 @@ def _check_sequence(
     expected = (state.last_sequence + 1) % SEQUENCE_LIMIT
     if first == expected:
         return None
-    # Sequences wrap, so "before" and "after" are what is nearer on the circle; half of it is far beyond any real distance.
+    # Sequences wrap, so "before" and "after" are what is nearer on the circle; half of it is far beyond any real
+    # distance.
     ahead = (first - expected) % SEQUENCE_LIMIT
     if ahead < SEQUENCE_LIMIT // 2:
         return _out_of_order(

@@ -33,9 +33,7 @@ class Producers:
     """States by producer id."""
 
     def __init__(self, states: Iterable[ProducerState] = ()) -> None:
-        self._states = {
-            state.producer_id: state for state in sorted(states, key=lambda state: state.last_seen_ms)
-        }
+        self._states = {state.producer_id: state for state in sorted(states, key=lambda state: state.last_seen_ms)}
         opened = (state for state in self._states.values() if state.open_since is not None)
         self._open = {state.producer_id: state.open_since or 0 for state in sorted(opened, key=_open_since)}
 
@@ -73,12 +71,8 @@ class Producers:
         if marker is None:
             self.put(after_batch(state, data_batch(header, header.base_offset), now_ms))
             return None
-        ended = Marker(
-            header.producer_epoch, marker.coordinator_epoch, header.base_offset, header.max_timestamp_ms
-        )
-        return self.end(
-            after_marker(state, ended, now_ms), header.base_offset, state.open_since, commit=marker.commit
-        )
+        ended = Marker(header.producer_epoch, marker.coordinator_epoch, header.base_offset, header.max_timestamp_ms)
+        return self.end(after_marker(state, ended, now_ms), header.base_offset, state.open_since, commit=marker.commit)
 
     def shown(self) -> list[ActiveProducer]:
         """Every state in the form of DescribeProducers."""

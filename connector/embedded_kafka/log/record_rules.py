@@ -86,11 +86,7 @@ class RecordRules:
                 found.append((Code.INVALID_RECORD, RecordError(index, _NO_KEY)))
             elif claims:
                 found.append((Code.INVALID_TIMESTAMP, RecordError(index, _APPEND_TIME)))
-            elif (
-                not self._append_time
-                and timestamp_ms != _NO_TIME
-                and not self._in_range(timestamp_ms, now_ms)
-            ):
+            elif not self._append_time and timestamp_ms != _NO_TIME and not self._in_range(timestamp_ms, now_ms):
                 said = (
                     f"timestamp {timestamp_ms} is out of range: the topic accepts records from "
                     f"{now_ms - self._before_ms} to {now_ms + self._after_ms}"
@@ -107,11 +103,10 @@ class RecordRules:
 
 
 def _require_no_time_before_1970(header: BatchHeader, content: bytes) -> None:
-    """Kafka's own packer of records fails on such a time, with an error that has no code (seen on 4.3.1). A batch that it does not pack
-    anew it takes as it is, and the cleaner fails on it later."""
-    stamps = (
-        header.timestamp_ms(place.timestamp_delta) for place in contents.whole_places(content, header.count)
-    )
+    """Kafka's own packer of records fails on such a time, with an error that has no code (seen on 4.3.1). A batch that
+    it does not pack anew it takes as it is, and the cleaner fails on it later.
+    """
+    stamps = (header.timestamp_ms(place.timestamp_delta) for place in contents.whole_places(content, header.count))
     bad = next((stamp for stamp in stamps if stamp < 0 and stamp != _NO_TIME), None)
     if bad is not None:
         raise Refused(

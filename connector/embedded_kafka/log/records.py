@@ -7,8 +7,8 @@ Invariants:
 - `decode_batch` returns the records that `encode_batch` was given.
 - A client's records are never copied.
 
-Compiled code would take a third of a second to load. This handles headers, markers and the two internal topics, where plain
-Python is fast enough.
+Compiled code would take a third of a second to load. This handles headers, markers and the two internal topics, where
+plain Python is fast enough.
 """
 
 from __future__ import annotations
@@ -168,9 +168,7 @@ def placed(batch: memoryview, header: BatchHeader, base_offset: int) -> list[Buf
     return [start, batch[MAGIC_AT:]]
 
 
-def stamped(
-    batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int | None
-) -> list[Buffer]:
+def stamped(batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int | None) -> list[Buffer]:
     """Like `placed`, with the broker's timestamp and a new CRC; None removes a client's
     claim to LogAppendTime."""
     head = bytearray(batch[:HEADER_BYTES])

@@ -134,7 +134,9 @@ def write_start_offset(directory: Path, offset: int) -> None:
 
 
 def sweep(directory: Path, bases: list[int], end_offset: int | None = None) -> None:
-    """Remove snapshots and indexes that belong to no segment, except the snapshot at `end_offset`, and half-written files."""
+    """Remove snapshots and indexes that belong to no segment, except the snapshot at `end_offset`, and half-written
+    files.
+    """
     kept = {f"{base:020d}" for base in bases}
     for path in directory.iterdir():
         stray = path.suffix in _SIDE_FILES or (
@@ -305,9 +307,7 @@ def _restart(segments: list[Segment], start_offset: int, producers: Producers) -
     """A power loss removed the log's end, and its start lies behind the rest: restart with an
     empty log at that offset."""
     directory = segments[-1].directory
-    _logger.warning(
-        "%s: everything before offset %d is deleted, the log continues there", directory, start_offset
-    )
+    _logger.warning("%s: everything before offset %d is deleted, the log continues there", directory, start_offset)
     snapshot.write(file_path(directory, start_offset, ".snapshot"), producers)
     # Oldest first and the new one last: after a crash the rest has no gap, and recovery repeats this.
     for segment in segments:

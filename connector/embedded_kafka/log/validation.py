@@ -37,9 +37,7 @@ def judge_client_batch(data: memoryview, max_message_bytes: int) -> tuple[BatchH
     base, length, *rest = records.HEADER.unpack_from(batch)
     header = BatchHeader(base, length + records.LENGTH_ENDS_AT, *rest)
     if base != 0:
-        raise Refused(
-            Code.INVALID_RECORD, f"the base offset of a batch in a Produce request must be 0, but is {base}"
-        )
+        raise Refused(Code.INVALID_RECORD, f"the base offset of a batch in a Produce request must be 0, but is {base}")
     check_size(size, max_message_bytes)
     if not records.crc_is_right(header, batch):
         raise Refused(Code.CORRUPT_MESSAGE, f"a record batch is corrupt (stored CRC {header.crc})")
@@ -59,9 +57,7 @@ def only_batch(data: memoryview) -> memoryview:
             f"only record batches of magic {records.MAGIC} are accepted, not {data[records.MAGIC_AT]}",
         )
     if _next_size(data, size) is not None:
-        raise Refused(
-            Code.INVALID_RECORD, "a Produce request must have exactly one record batch for each partition"
-        )
+        raise Refused(Code.INVALID_RECORD, "a Produce request must have exactly one record batch for each partition")
     return data[:size]
 
 
@@ -81,15 +77,11 @@ def _next_size(data: memoryview, at: int) -> int | None:
         return None
     length = int.from_bytes(data[at + 8 : at + records.LENGTH_ENDS_AT], "big", signed=True)
     if length < _SMALLEST_OLD_RECORD_BYTES:
-        raise Refused(
-            Code.CORRUPT_MESSAGE, f"a record of {length} bytes is smaller than the overhead of any record"
-        )
+        raise Refused(Code.CORRUPT_MESSAGE, f"a record of {length} bytes is smaller than the overhead of any record")
     if left <= records.MAGIC_AT:
         return None
     if data[at + records.MAGIC_AT] > records.MAGIC:
-        raise Refused(
-            Code.CORRUPT_MESSAGE, f"a record batch has the unknown magic {data[at + records.MAGIC_AT]}"
-        )
+        raise Refused(Code.CORRUPT_MESSAGE, f"a record batch has the unknown magic {data[at + records.MAGIC_AT]}")
     size = length + records.LENGTH_ENDS_AT
     return None if size > left else size
 
@@ -98,27 +90,22 @@ def _check_fields(header: BatchHeader) -> None:
     problem = ""
     if header.codec > _HIGHEST_CODEC:
         # Kafka fails with UNKNOWN_SERVER_ERROR here, which a client would retry.
-        raise Refused(
-            Code.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.codec} is not one of Kafka's codecs"
-        )
+        raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.codec} is not one of Kafka's codecs")
     if header.last_offset_delta < 0:
         problem = f"the batch has an invalid offset range [0, {header.last_offset_delta}]"
     elif header.count <= 0:
         problem = f"the batch has an invalid record count of {header.count}"
     elif header.count != header.last_offset_delta + 1:
-        problem = f"the batch's offset range [0, {header.last_offset_delta}] contradicts its record count of {header.count}"
+        problem = (
+            f"the batch's offset range [0, {header.last_offset_delta}] contradicts its record count of {header.count}"
+        )
     elif header.control:
         problem = "clients are not allowed to write control records"
     elif header.producer_id >= 0 and header.base_sequence < 0:
-        problem = (
-            f"invalid sequence number {header.base_sequence} in a batch of producer {header.producer_id}"
-        )
+        problem = f"invalid sequence number {header.base_sequence} in a batch of producer {header.producer_id}"
     elif header.transactional and header.producer_id < 0:
         problem = "a transactional batch must name its producer"
-    elif (
-        header.codec == 0
-        and header.count * records.SMALLEST_RECORD_BYTES > header.size - records.HEADER_BYTES
-    ):
+    elif header.codec == 0 and header.count * records.SMALLEST_RECORD_BYTES > header.size - records.HEADER_BYTES:
         problem = f"{header.size - records.HEADER_BYTES} bytes have no room for {header.count} records"
     if problem:
         raise Refused(Code.INVALID_RECORD, problem)

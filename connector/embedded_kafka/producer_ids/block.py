@@ -54,9 +54,7 @@ def next_block(latest: Block | None, size: int = BLOCK_SIZE) -> Block:
     if latest is None:
         return Block(0, size - 1)
     if latest.end > MAX_PRODUCER_ID - size:
-        raise ProducerIdsExhausted(
-            "Have exhausted all producerIds.", {"block_end": latest.end, "block_size": size}
-        )
+        raise ProducerIdsExhausted("Have exhausted all producerIds.", {"block_end": latest.end, "block_size": size})
     return Block(latest.end + 1, latest.end + size)
 
 

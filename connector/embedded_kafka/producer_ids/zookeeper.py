@@ -87,9 +87,7 @@ class ZooKeeperBlocks:
             if self._last is not None and (latest is None or latest.end < self._last.end):
                 # Either an old copy of the node was read, and the write below will lose; or the node was
                 # removed or restored, and continuing from there would hand out this broker's ids again.
-                log.warning(
-                    "%s is behind the block %s that was claimed here: %s", self._path, self._last, latest
-                )
+                log.warning("%s is behind the block %s that was claimed here: %s", self._path, self._last, latest)
             block = next_block(later(latest, self._last), self._block_size)
             if self._write(client, block, version):
                 log.info("claimed the producer ids %d to %d", block.start, block.end)

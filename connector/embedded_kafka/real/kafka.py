@@ -293,9 +293,7 @@ class LocalKafka(Server):
         ]
         answer = self.tool("kafka.tools.StorageTool", *arguments)
         if answer.returncode != 0:
-            raise LocalError(
-                f"Could not format the storage of Kafka {self.version}:\n{answer.stdout}{answer.stderr}"
-            )
+            raise LocalError(f"Could not format the storage of Kafka {self.version}:\n{answer.stdout}{answer.stderr}")
 
     def _spawn(self, broker: int) -> None:
         settings = str(self._settings_path(broker))

@@ -43,8 +43,8 @@ _MODULE = """\
 </ivy-module>
 """
 
-# Kafka Connect with its web server: half of all the jars, 40 s of a first download, and only a tool that lists Connect's
-# plug-ins uses them.  (group, module) as regular expressions.
+# Kafka Connect with its web server: half of all the jars, 40 s of a first download, and only a tool that lists
+# Connect's plug-ins uses them.  (group, module) as regular expressions.
 _EXCLUSIONS = (
     (r"org\.apache\.kafka", r"connect-.*"),
     (
@@ -79,9 +79,7 @@ def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
     last logger.
     """
     kafka = tuple(Artifact("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools"))
-    return (
-        kafka if int(version.split(".")[0]) < 4 else (*kafka, Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
-    )
+    return kafka if int(version.split(".")[0]) < 4 else (*kafka, Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
 
 
 def tiered_storage_artifacts(version: str) -> tuple[Artifact, ...]:
@@ -93,8 +91,8 @@ def tiered_storage_artifacts(version: str) -> tuple[Artifact, ...]:
 def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
     """The directory with the artifacts' jars and those they need; downloads them at the first call.
 
-    `name` is the directory's name in the cache: one name, one set of artifacts.  A failed or interrupted download leaves
-    nothing under that name.  Raises LocalError with Ivy's own output when an artifact cannot be downloaded.
+    `name` is the directory's name in the cache: one name, one set of artifacts.  A failed or interrupted download
+    leaves nothing under that name.  Raises LocalError with Ivy's own output when an artifact cannot be downloaded.
     """
     cache = cache_dir()
     with making(cache / "jars" / name) as directory:

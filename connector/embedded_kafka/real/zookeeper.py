@@ -72,9 +72,7 @@ class LocalZooKeeper(Server):
         self._child = spawn([str(word) for word in command], log_path=log)
         if first_answer(self._child, self._answers, _READY_WITHIN_MS, _LOOK_AGAIN_AFTER_S) is None:
             self.stop_server()
-            raise LocalError(
-                f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}"
-            )
+            raise LocalError(f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}")
 
     def kill(self) -> None:
         """SIGKILL to the server; restart() brings it back."""

@@ -140,8 +140,9 @@ class AclFilter:
 
 
 class Acls:
-    """All ACLs of a broker. `super_users` may do everything; `open_by_default`: whether everyone may use a resource without
-    ACLs."""
+    """All ACLs of a broker. `super_users` may do everything; `open_by_default`: whether everyone may use a resource
+    without ACLs.
+    """
 
     def __init__(self, acls: Iterable[Acl], super_users: frozenset[str], *, open_by_default: bool) -> None:
         self._super_users = super_users

@@ -66,7 +66,8 @@ _asking: ContextVar[tuple[str, str]] = ContextVar("asking", default=(ANONYMOUS, 
 
 
 class Authorizer:
-    """Denials of (operation, resource type, name), where the name may be ANY; and ACLs, where the settings name an authorizer.
+    """Denials of (operation, resource type, name), where the name may be ANY; and ACLs, where the settings name an
+    authorizer.
 
     config: its settings; None = no ACLs. directory: where the ACLs are kept; needed with an authorizer alone.
     """
@@ -140,7 +141,9 @@ class Authorizer:
         return self.acls.allows_on_any(*_asking.get(), Operation[operation], Resource[resource])
 
     def may_create(self, topic: str) -> bool:
-        """Whether the client may create the topic: by the right on the cluster, or on the topic. A denial of either is enough."""
+        """Whether the client may create the topic: by the right on the cluster, or on the topic. A denial of either is
+        enough.
+        """
         if self._is_denied("CREATE", "CLUSTER", CLUSTER) or self._is_denied("CREATE", "TOPIC", topic):
             return False
         return self._acl_allows("CREATE", "CLUSTER", CLUSTER) or self._acl_allows("CREATE", "TOPIC", topic)

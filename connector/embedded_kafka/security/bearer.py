@@ -18,8 +18,9 @@ _BEARER = re.compile(r"Bearer +(?P<token>[-_.+/=A-Za-z0-9]+)", re.IGNORECASE)
 
 
 class Bearer:
-    """One exchange. A bad token is answered with its status in JSON; the client then gives up with one byte, and only that is
-    refused."""
+    """One exchange. A bad token is answered with its status in JSON; the client then gives up with one byte, and only
+    that is refused.
+    """
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks

@@ -39,7 +39,9 @@ extendedKeyUsage = clientAuth
 
 
 class Authority:
-    """An authority of its own, valid for 30 days. `certificate`: its file in PEM. OptionsError where openssl is missing or fails."""
+    """An authority of its own, valid for 30 days. `certificate`: its file in PEM. OptionsError where openssl is missing
+    or fails.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -55,8 +57,9 @@ class Authority:
         )  # fmt: skip
 
     def issue(self, name: str, file: str, purpose: str) -> tuple[Path, Path]:
-        """The files of a certificate for CN=`name` and of its key, `file`.pem and `file`.key. `purpose`: "server", which is
-        for localhost and 127.0.0.1, or "client"."""
+        """The files of a certificate for CN=`name` and of its key, `file`.pem and `file`.key. `purpose`: "server",
+        which is for localhost and 127.0.0.1, or "client".
+        """
         certificate, key, request = (self._directory / f"{file}.{end}" for end in ("pem", "key", "csr"))
         self._issued += 1
         _make_key(key)

@@ -190,9 +190,7 @@ def _message(login: Login, _event: MessageCame) -> _Done:
 
 def _between(login: Login, event: VersionsAsked | MechanismNamed | OtherAsked) -> _Done:
     """A login's messages may not be interrupted."""
-    return _closed(
-        login, Refusal.STATE, f"Unexpected Kafka request of type {_name(event)} during SASL authentication."
-    )
+    return _closed(login, Refusal.STATE, f"Unexpected Kafka request of type {_name(event)} during SASL authentication.")
 
 
 def _more(login: Login, _event: MoreNeeded) -> _Done:
@@ -247,9 +245,7 @@ def _renewed(login: Login, event: MechanismNamed) -> _Done:
 
 def _late(login: Login, _event: MessageCame) -> _Done:
     """A message without a handshake before it is refused; the connection stays usable."""
-    return login, (
-        Refuse(Refusal.STATE, "SaslAuthenticate request received after successful authentication"),
-    )
+    return login, (Refuse(Refusal.STATE, "SaslAuthenticate request received after successful authentication"),)
 
 
 def _closed(login: Login, kind: Refusal, reason: str) -> _Done:
@@ -259,9 +255,7 @@ def _closed(login: Login, kind: Refusal, reason: str) -> _Done:
 def _name(event: VersionsAsked | MechanismNamed | MessageCame | OtherAsked) -> str:
     if isinstance(event, OtherAsked):
         return event.api
-    return {VersionsAsked: "ApiVersions", MechanismNamed: "SaslHandshake", MessageCame: "SaslAuthenticate"}[
-        type(event)
-    ]
+    return {VersionsAsked: "ApiVersions", MechanismNamed: "SaslHandshake", MessageCame: "SaslAuthenticate"}[type(event)]
 
 
 _S = State

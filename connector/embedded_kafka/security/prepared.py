@@ -52,9 +52,7 @@ class Security:
             )
         self._check_users()
         if self.client_certificates and not self.uses_tls:
-            raise OptionsError(
-                "security: client certificates need SSL or SASL_SSL", {"protocol": self.protocol}
-            )
+            raise OptionsError("security: client certificates need SSL or SASL_SSL", {"protocol": self.protocol})
 
         if self.super_users and not self.acls:
             raise OptionsError("security: super users have no meaning without acls")
@@ -69,19 +67,13 @@ class Security:
             )
         for what in ("mechanisms", "super_users"):
             if isinstance(given := getattr(self, what), str):
-                raise OptionsError(
-                    f"security: {what} must be a tuple, ({given!r},), not a string", {what: given}
-                )
-        unknown = [
-            unknown_name("mechanism", name, MECHANISMS) for name in self.mechanisms if name not in MECHANISMS
-        ]
+                raise OptionsError(f"security: {what} must be a tuple, ({given!r},), not a string", {what: given})
+        unknown = [unknown_name("mechanism", name, MECHANISMS) for name in self.mechanisms if name not in MECHANISMS]
         if self.uses_sasl and (unknown or not self.mechanisms):
             raise OptionsError(
                 f"security: {unknown[0] if unknown else f'{self.protocol} needs a mechanism; known: ' + ', '.join(MECHANISMS)}"
             )
-        if not self.users and (
-            self.client_certificates or (self.uses_sasl and set(self.mechanisms) != {TOKENS})
-        ):
+        if not self.users and (self.client_certificates or (self.uses_sasl and set(self.mechanisms) != {TOKENS})):
             raise OptionsError(
                 "security: there are no users, so nobody could log in; name some: users={'alice': 'secret'}"
             )
@@ -93,7 +85,9 @@ class Security:
             )
 
     def principal(self, user: str) -> str:
-        """The user's name in ACLs: `User:alice`, or `User:CN=alice` where a certificate alone tells who the client is."""
+        """The user's name in ACLs: `User:alice`, or `User:CN=alice` where a certificate alone tells who the client
+        is.
+        """
         return f"User:{user}" if self.uses_sasl else f"User:{common_name(user)}"
 
     @property
@@ -108,7 +102,9 @@ class Security:
 
 
 class Keys:
-    """The files of one broker's security, made in a directory. OptionsError where openssl, which TLS needs, cannot be run."""
+    """The files of one broker's security, made in a directory. OptionsError where openssl, which TLS needs, cannot be
+    run.
+    """
 
     def __init__(self, security: Security, directory: Path) -> None:
         self._security = security
@@ -134,13 +130,13 @@ class Keys:
             self._make_certificates(directory)
 
     def client_settings(self, user: str | None, mechanism: str | None) -> dict[str, str]:
-        """What a client needs beside the address: names that librdkafka has, and this package with `kafka.` before them."""
+        """What a client needs beside the address: names that librdkafka has, and this package with `kafka.` before
+        them.
+        """
         security = self._security
         if mechanism is not None and not (security.uses_sasl and mechanism in security.mechanisms):
             offered = (
-                ", ".join(security.mechanisms)
-                if security.uses_sasl
-                else f"none, because it has {security.protocol}"
+                ", ".join(security.mechanisms) if security.uses_sasl else f"none, because it has {security.protocol}"
             )
             raise OptionsError(
                 f"the embedded broker does not offer the mechanism {mechanism!r}; it offers: {offered}",

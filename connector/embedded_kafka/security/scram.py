@@ -43,9 +43,7 @@ class Scram:
 
     def take(self, message: bytes) -> Step:
         """The client's first or final message."""
-        return (
-            self._first(text_of(message)) if self._keys is None else self._final(text_of(message), self._keys)
-        )
+        return self._first(text_of(message)) if self._keys is None else self._final(text_of(message), self._keys)
 
     def _first(self, message: str) -> Step:
         found = _FIRST.fullmatch(message)

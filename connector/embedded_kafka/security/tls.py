@@ -56,9 +56,7 @@ def server_context(config: SecurityConfig) -> ssl.SSLContext:
     try:
         context.load_cert_chain(keys, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
-        raise _refused(
-            "ssl.keystore.location", keys, "has no unencrypted key with its certificate in PEM"
-        ) from error
+        raise _refused("ssl.keystore.location", keys, "has no unencrypted key with its certificate in PEM") from error
     context.verify_mode = _VERIFY[config.client_auth]
     if config.truststore_location:
         trusted = _file("ssl.truststore.location", config.truststore_location)
@@ -115,6 +113,4 @@ def _no_password() -> str:
 
 
 def _refused(setting: str, path: Path, what: str) -> OptionsError:
-    return OptionsError(
-        f"{setting}: {path} {what}; nothing was started", {"setting": setting, "file": str(path)}
-    )
+    return OptionsError(f"{setting}: {path} {what}; nothing was started", {"setting": setting, "file": str(path)})

@@ -1,7 +1,8 @@
-"""What makes a token good: unsecured ones by their claims alone, signed ones by a JSON Web Key Set (RFC 7515, RFC 7517).
+"""What makes a token good: unsecured ones by their claims alone, signed ones by a JSON Web Key Set (RFC 7515, RFC
+7517).
 
-Owns: the checks of Kafka's two validators, the keys that were fetched. Signatures and keys are PyJWT's, which is an extra of
-this package.
+Owns: the checks of Kafka's two validators, the keys that were fetched. Signatures and keys are PyJWT's, which is an
+extra of this package.
 Does not know: SASL.
 Invariants:
 - Where keys are configured, a token without a signature is never good.
@@ -33,7 +34,9 @@ _SKEW_MS = 30_000
 _FETCH_WITHIN_S = 10.0
 _KEYS_AT_MOST_BYTES = 1 << 20
 _AGAIN_AFTER_MS = 10_000
-"""How soon keys are fetched again for a key id that is unknown. Without a pause any client could make the broker fetch."""
+"""How soon keys are fetched again for a key id that is unknown. Without a pause any client could make the broker
+fetch.
+"""
 _LEAST_BITS, _MOST_BITS = 2048, 16384
 """Shorter keys are not secure (RFC 7518, 3.3); longer ones take seconds."""
 
@@ -75,9 +78,7 @@ class Unsecured:
 class Signed:
     """Kafka's OAuthBearerValidatorCallbackHandler (KIP-768), for RS256. OptionsError without PyJWT."""
 
-    def __init__(
-        self, config: SecurityConfig, clock: Clock, fetch: Callable[[str], bytes] | None = None
-    ) -> None:
+    def __init__(self, config: SecurityConfig, clock: Clock, fetch: Callable[[str], bytes] | None = None) -> None:
         self._config = config
         self._clock = clock
         self._fetch = fetch or _fetched
@@ -108,9 +109,7 @@ class Signed:
     def _key(self, key_id: str) -> Any:
         with self._lock:
             now_ms = self._clock.now_ms()
-            if key_id not in self._keys and (
-                self._fetched_ms is None or now_ms - self._fetched_ms >= _AGAIN_AFTER_MS
-            ):
+            if key_id not in self._keys and (self._fetched_ms is None or now_ms - self._fetched_ms >= _AGAIN_AFTER_MS):
                 self._fetched_ms = now_ms
                 try:
                     self._keys = _read_keys(self._fetch(self._config.jwks_url))

@@ -54,8 +54,9 @@ _OWN = {
 NAMES: dict[str, str] = dict(
     sorted({**_OWN, **{row.broker: f"log.{row.field}" for row in SETTINGS.values() if row.field}}.items())
 )
-"""Kafka's name -> field of BrokerConfig, or of its `log` or `security`. (transaction.version is a feature in Kafka, not a setting;
-security.protocol is in Kafka a part of `listeners`; sasl.users.file is ours.)"""
+"""Kafka's name -> field of BrokerConfig, or of its `log` or `security`. (transaction.version is a feature in Kafka, not
+a setting; security.protocol is in Kafka a part of `listeners`; sasl.users.file is ours.)
+"""
 
 _FIXED = {
     "broker.id": "node.id",
@@ -85,9 +86,7 @@ def parse(settings: Mapping[str, str]) -> BrokerConfig:
             raise OptionsError(f"the embedded broker has no setting {name}{hint}", {"setting": name})
         whole, _, part = field.rpartition(".")
         fields[whole][part] = _value(name, value)
-    return BrokerConfig(
-        **fields[""], log=LogConfig(**fields["log"]), security=SecurityConfig(**fields["security"])
-    )
+    return BrokerConfig(**fields[""], log=LogConfig(**fields["log"]), security=SecurityConfig(**fields["security"]))
 
 
 def show(config: BrokerConfig) -> dict[str, str]:

@@ -47,9 +47,11 @@ class Setting:
     """One configuration of a topic.
 
     note: a sentence for DescribeConfigs. choices: the only values.
-    broker: the broker's setting that a topic without a value falls back to (KIP-226's synonyms); "" where there is none, or one
-        without a default. default_of: the name and value that DescribeConfigs shows as the broker's default, where they are not
-        `broker` and `default`; None where Kafka names none, because the default belongs to a name in another unit.
+    broker: the broker's setting that a topic without a value falls back to (KIP-226's synonyms); "" where there is
+    none, or one
+        without a default. default_of: the name and value that DescribeConfigs shows as the broker's default, where they
+        are not `broker` and `default`; None where Kafka names none, because the default belongs to a name in another
+        unit.
     field: the field of LogConfig that holds the value, and the broker's setting; "" where there is none.
     """
 
@@ -169,8 +171,7 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
     if _CODECS[checked.get("compression.type", "producer")] and not codecs.installed():
         raise codecs.missing(Code.INVALID_CONFIG, f"compression.type={checked['compression.type']}")
     shortest, longest = (
-        int(checked.get(name, SETTINGS[name].default))
-        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+        int(checked.get(name, SETTINGS[name].default)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
     )
     if shortest > longest:
         raise Refused(
@@ -184,9 +185,7 @@ def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
     """Log settings of a topic with these (checked) configurations; `base` supplies the
     values they do not set."""
     values: dict[str, Any] = {
-        SETTINGS[name].field: SETTINGS[name].read(value)
-        for name, value in configs.items()
-        if SETTINGS[name].field
+        SETTINGS[name].field: SETTINGS[name].read(value) for name, value in configs.items() if SETTINGS[name].field
     }
     config = replace(base, **values)
     policies = configs.get("cleanup.policy", "delete")

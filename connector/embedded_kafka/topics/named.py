@@ -20,8 +20,9 @@ Merged = list[tuple[_Name, list[Any]]]
 def last_of_each(
     topics: Iterable[Any], entries_of: Callable[[Any], tuple[_Name, Iterable[Any]]], number_of: Callable[[Any], int]
 ) -> Merged[_Name]:  # fmt: skip
-    """The entries that count. `entries_of` maps a topic to its name, or its id, and its partitions' entries, `number_of`
-    an entry to its partition."""
+    """The entries that count. `entries_of` maps a topic to its name, or its id, and its partitions' entries,
+    `number_of` an entry to its partition.
+    """
     last: dict[tuple[_Name, int], Any] = {}
     for topic in topics:
         name, entries = entries_of(topic)

@@ -67,7 +67,9 @@ _NO_MARKER_NEEDED = {
 
 
 class TransactionCoordinator:
-    """All transactional ids of the broker. Everything runs on one event loop; `load`, `tick` and the rest are called there."""
+    """All transactional ids of the broker. Everything runs on one event loop; `load`, `tick` and the rest are called
+    there.
+    """
 
     def __init__(
         self,
@@ -89,9 +91,7 @@ class TransactionCoordinator:
         self._unfinished: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._book = Book(
-            config=config, clock=clock, ids=ids, logs=logs, reached=reached, on_markers=self._on_markers
-        )
+        self._book = Book(config=config, clock=clock, ids=ids, logs=logs, reached=reached, on_markers=self._on_markers)
 
     @property
     def transaction_version(self) -> int:
@@ -157,9 +157,7 @@ class TransactionCoordinator:
         if transactional_id is None:
             return ProducerIdentity(self._book.fresh_id(), 0)
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
-            raise Refused(
-                Code.INVALID_REQUEST, f"a transactional id has between 1 and {MAX_ID_BYTES} bytes in UTF-8"
-            )
+            raise Refused(Code.INVALID_REQUEST, f"a transactional id has between 1 and {MAX_ID_BYTES} bytes in UTF-8")
         if two_phase and not self._config.two_phase_commit:
             raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is not enabled")
         if keep_prepared:
@@ -183,9 +181,7 @@ class TransactionCoordinator:
             expected,
             self.transaction_version,
         )
-        identity = await self._book.change(
-            transaction, event, "abort-prepared" if was_open else "init-logged"
-        )
+        identity = await self._book.change(transaction, event, "abort-prepared" if was_open else "init-logged")
         if was_open:
             raise Refused(Code.CONCURRENT_TRANSACTIONS, "the transaction that was open is being aborted")
         return identity
@@ -202,17 +198,11 @@ class TransactionCoordinator:
         event = Add(identity, frozenset(partitions), self._clock.now_ms(), version)
         await self._book.change(self._known(transactional_id), event, "add-logged")
 
-    async def add_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, offsets_partition: int
-    ) -> None:
+    async def add_offsets(self, transactional_id: str, identity: ProducerIdentity, offsets_partition: int) -> None:
         """Add a partition of the offsets topic to the transaction."""
-        await self.add_partitions(
-            transactional_id, identity, [TopicPartition(OFFSETS_TOPIC, offsets_partition)]
-        )
+        await self.add_partitions(transactional_id, identity, [TopicPartition(OFFSETS_TOPIC, offsets_partition)])
 
-    def verify_partition(
-        self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
-    ) -> None:
+    def verify_partition(self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition) -> None:
         """Check that the producer may write to the partition in its transaction
         (KIP-890); Refused otherwise."""
         refusal = self._known(transactional_id).verify(identity, partition)
@@ -277,7 +267,9 @@ class TransactionCoordinator:
         duration_ms: int = -1,
         among: Iterable[Transaction] | None = None,
     ) -> list[tuple[str, Entry]]:
-        """The ids in one of these states (None: any), of one of these producer ids, begun longer ago than `duration_ms`."""
+        """The ids in one of these states (None: any), of one of these producer ids, begun longer ago than
+        `duration_ms`.
+        """
         now_ms = self._clock.now_ms()
         wanted = None if states is None else frozenset(states)
         return [

@@ -17,7 +17,8 @@ from kafka_core.values import TopicPartition
 class Markers:
     """Writes markers into the logs of one broker.
 
-    on_offsets: called behind a marker in a partition of `__consumer_offsets`, with the partition, the producer id and whether
+    on_offsets: called behind a marker in a partition of `__consumer_offsets`, with the partition, the producer id and
+    whether
         it commits. on_written: called behind every marker.
     """
 

@@ -166,9 +166,7 @@ class Book:
         for transaction in self._transactions.values():
             self._keep(transaction)
 
-    async def change(
-        self, transaction: Transaction, event: Init | Add | End | TimeOut, step: str
-    ) -> ProducerIdentity:
+    async def change(self, transaction: Transaction, event: Init | Add | End | TimeOut, step: str) -> ProducerIdentity:
         """Apply the event; a change is made only after it is in the log and `step` is reached. Returns the
         identity for the next request.
 

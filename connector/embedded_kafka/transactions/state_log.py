@@ -1,4 +1,5 @@
-"""Records of `__transaction_state`, in Kafka's own form (TransactionLogKey version 0, TransactionLogValue versions 0 and 1).
+"""Records of `__transaction_state`, in Kafka's own form (TransactionLogKey version 0, TransactionLogValue versions 0
+and 1).
 
 Owns: bytes of keys and values.
 Does not know: when they are written.

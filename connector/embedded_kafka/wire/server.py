@@ -47,16 +47,14 @@ embedded_kafka/apis."""
 
 
 def _messages(kind: str) -> dict[str, Any]:
-    """The class of each API's requests or responses, by its name; AttributeError for an API that the library does not have."""
+    """The class of each API's requests or responses, by its name; AttributeError for an API that the library does not
+    have.
+    """
     found = {}
     for api in APIS:
         name = f"{api}{kind}"
         schemas = next(
-            (
-                each
-                for each in (api_versions, admin, consumer, metadata, producer, sasl)
-                if hasattr(each, name)
-            ),
+            (each for each in (api_versions, admin, consumer, metadata, producer, sasl) if hasattr(each, name)),
             admin,
         )
         found[name] = getattr(schemas, name)
@@ -110,9 +108,7 @@ def parse_header(frame: memoryview) -> RequestHeader:
         if request is not None and request.flexible_version_q(version):
             at = skip_tags(frame, at)
     except (struct.error, IndexError, ValueError) as error:
-        raise MalformedRequest(
-            f"a request's header cannot be read: {error}", {"bytes": len(frame)}
-        ) from error
+        raise MalformedRequest(f"a request's header cannot be read: {error}", {"bytes": len(frame)}) from error
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 
 
@@ -124,9 +120,7 @@ def parse_request(header: RequestHeader, frame: memoryview) -> Message:
     version = header.api_version
     flexible = cls.flexible_version_q(version)
     # The class's own `decode` does not return how far it read: a frame too short at its end would pass.
-    decode = cls._struct.compiled_decode_from(
-        version, compact=flexible, tagged=flexible, data_class=cls[None]
-    )
+    decode = cls._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=cls[None])
     try:
         request, end = decode(frame, header.body_at)
     except (struct.error, IndexError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
@@ -159,15 +153,9 @@ def _judge(value: Any, struct_field: Any, version: int, header: RequestHeader, e
             continue
         inner = getattr(value, name)
         if inner is None:
-            if (
-                field.nullable_for_version_q(version)
-                or field.tagged_field_q(version)
-                or field.type_str == "uuid"
-            ):
+            if field.nullable_for_version_q(version) or field.tagged_field_q(version) or field.type_str == "uuid":
                 continue
-            raise MalformedRequest(
-                f"a request's {name} is null", {"api_key": header.api_key, "api_version": version}
-            )
+            raise MalformedRequest(f"a request's {name} is null", {"api_key": header.api_key, "api_version": version})
         if field.is_array():
             elements += len(inner)
             judge_count(elements, header)

@@ -37,7 +37,9 @@ class ApiVersionsRequest(ApiMessage):  # type: ignore[misc]
 
 
 class ApiVersionsResponse(metadata.ApiVersionsResponse):  # type: ignore[misc]
-    """The answer. Where this module is imported the library's client reads its answers with it too, in versions 0 to 4."""
+    """The answer. Where this module is imported the library's client reads its answers with it too, in versions 0 to
+    4.
+    """
 
     @classmethod
     def json_patch(cls, schema: dict[str, Any]) -> dict[str, Any]:

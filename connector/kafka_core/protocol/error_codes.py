@@ -219,8 +219,8 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,
         # The partition's sequences (`client.writing.sequences`) know which of the two it is.
         Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.ORDER,
-        # The broker failed in a way that has no code, such as a record that it cannot pack anew. Kafka's own client, librdkafka and
-        # franz-go do not send the batch again.
+        # The broker failed in a way that has no code, such as a record that it cannot pack anew. Kafka's own client,
+        # librdkafka and franz-go do not send the batch again.
         Code.UNKNOWN_SERVER_ERROR: Action.ABORT,
         Code.MESSAGE_TOO_LARGE: Action.REFUSE,
         Code.RECORD_LIST_TOO_LARGE: Action.REFUSE,

@@ -85,7 +85,9 @@ HIGHEST_TV1: dict[int, int] = {
     TxnOffsetCommitRequest.API_KEY: 4,
     EndTxnRequest.API_KEY: 4,
 }
-"""Caps where the finalised feature transaction.version is below 2: a higher version would ask for version 2 (KIP-890)."""
+"""Caps where the finalised feature transaction.version is below 2: a higher version would ask for version 2
+(KIP-890).
+"""
 
 TWO_PHASE_INIT_VERSION = 6
 """InitProducerId of KIP-939, which opens transactions without a timeout. Brokers offer it only with

@@ -21,9 +21,7 @@ def acls(
     pipeline: OnePipeline = None,
     principal: Annotated[
         str,
-        typer.Option(
-            "--principal", metavar="TYPE:NAME", help="the one who gets the rights, such as User:alice"
-        ),
+        typer.Option("--principal", metavar="TYPE:NAME", help="the one who gets the rights, such as User:alice"),
     ] = "User:NAME",
     *,
     asked: Asked,
@@ -38,12 +36,8 @@ def acls(
         list[str] | None,
         typer.Option("--source", metavar="TOPIC", help="a topic of the source that the options do not name"),
     ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="also to create the ledger at the first run")
-    ] = False,
-    checking: Annotated[
-        bool, typer.Option("--doctor", help="also what doctor and verify see more with")
-    ] = False,
+    create: Annotated[bool, typer.Option("--create", help="also to create the ledger at the first run")] = False,
+    checking: Annotated[bool, typer.Option("--doctor", help="also what doctor and verify see more with")] = False,
     df_write: Annotated[
         bool,
         typer.Option("--df-write", help="of a DataFrame's write; without a pipeline, of all such writes"),

@@ -137,11 +137,7 @@ def wrong_usage(error: Exception, words: Sequence[str]) -> int:
     message = getattr(error, "format_message", lambda: str(error))()
     answer = Answer(path.partition(" ")[2], as_json=True)
     try:
-        answer(
-            documents.failed(
-                answer.command, OptionsError(f"{message} See kafka-eos --help; {NOTHING_CHANGED}")
-            )
-        )
+        answer(documents.failed(answer.command, OptionsError(f"{message} See kafka-eos --help; {NOTHING_CHANGED}")))
     except typer.Exit as end:
         return end.exit_code
 

@@ -59,9 +59,7 @@ app.add_typer(topic, name="topic")
 app.command("migrate-options")(migrate_options)
 app.command()(acls)
 
-Pipeline = Annotated[
-    str | None, typer.Argument(help="the pipeline; default: the one of the options, otherwise all")
-]
+Pipeline = Annotated[str | None, typer.Argument(help="the pipeline; default: the one of the options, otherwise all")]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="this transactional id only; may be given several times"),
@@ -88,9 +86,7 @@ def ledger(
     pipeline: Pipeline = None,
     *,
     asked: Asked,
-    last: Annotated[
-        int, typer.Option("--last", "-n", min=1, help="number of decisions of each pipeline")
-    ] = 5,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="number of decisions of each pipeline")] = 5,
 ) -> None:
     """Show the decisions: batches, slots, records, source offsets. Older decisions are kept until
     compaction."""
@@ -127,9 +123,7 @@ def verify(
     asked: Asked,
     last: Annotated[
         int,
-        typer.Option(
-            "--last", "-n", min=1, help="number of batches of each pipeline, as far as the ledger has them"
-        ),
+        typer.Option("--last", "-n", min=1, help="number of batches of each pipeline, as far as the ledger has them"),
     ] = 1,
 ) -> None:
     """Prove the output: read the decided batches from the log, count and compare with the ledger. Changes nothing."""
@@ -139,9 +133,7 @@ def verify(
         answer.known = lambda: f"no verdict is given; {NOTHING_CHANGED}"
 
         def progress(done: int, of: int) -> None:
-            answer.known = lambda: (
-                f"{done} of {of} partitions are read, no verdict is given; {NOTHING_CHANGED}"
-            )
+            answer.known = lambda: f"{done} of {of} partitions are read, no verdict is given; {NOTHING_CHANGED}"
 
         more = [each for each in (options.topic, options.dead_letter_topic) if each is not None]
         proof, problems = prove_newest(cluster, options.ledger_topic, name, last, more, progress)
@@ -178,9 +170,7 @@ def list_(
         _require_known(cluster, options, pipeline)
         holding = holders(cluster, topic)
         names = {pipeline_of(each) or "" for each in holding} & set(_all_pipelines(cluster, options))
-        found = {
-            each: _leftovers(cluster, options, each) for each in sorted(names) if pipeline in (None, each)
-        }
+        found = {each: _leftovers(cluster, options, each) for each in sorted(names) if pipeline in (None, each)}
         own = {each.transactional_id for leftovers in found.values() for each in leftovers}
         strangers = find_strangers(cluster, topic, own) if pipeline is None else []
         shown = _filtered(found, lambda each: each.transactional_id in holding)
@@ -226,9 +216,7 @@ def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Le
     return find_leftovers(cluster, pipeline, view.newest, ended=view.ended, look=ledger.look)
 
 
-def _filtered(
-    found: dict[str, list[Leftover]], wanted: Callable[[Leftover], bool]
-) -> dict[str, list[Leftover]]:
+def _filtered(found: dict[str, list[Leftover]], wanted: Callable[[Leftover], bool]) -> dict[str, list[Leftover]]:
     return {name: [each for each in leftovers if wanted(each)] for name, leftovers in found.items()}
 
 
@@ -296,9 +284,7 @@ def _change(
         answer(documents.done(command, options.pipeline, done))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-)
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def broker(context: typer.Context) -> None:
     """Run the embedded Kafka broker: `kafka-eos broker --help` has its options."""
     from embedded_kafka.__main__ import main
@@ -306,9 +292,7 @@ def broker(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-)
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def job(context: typer.Context) -> None:
     """Run a job (produce, transform, consume) by its YAML file, or write one (init): `kafka-eos job --help`."""
     from pyspark_kafka_eos.jobs.__main__ import main
@@ -316,9 +300,7 @@ def job(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-)
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def warm(context: typer.Context) -> None:
     """Compile the kernels ahead, where an image is built: `kafka-eos warm --help`."""
     from pyspark_kafka_eos.records.warm import main

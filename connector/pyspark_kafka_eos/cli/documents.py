@@ -227,8 +227,7 @@ def _leftover(pipeline: str | None, each: Leftover) -> Document:
         "partitions": [str(where) for where in each.partitions],
         "holds": holds,
         "no_client_can_end": [
-            {"topic": where.topic, "partition": where.partition, "open_from": offset}
-            for where, offset in each.stranded
+            {"topic": where.topic, "partition": where.partition, "open_from": offset} for where, offset in each.stranded
         ],
         "decided_batch": each.batch_id,
         "decided_outcome": None if each.verdict is None else each.verdict.name.lower(),
@@ -239,8 +238,7 @@ def _leftover(pipeline: str | None, each: Leftover) -> Document:
 def done(command: str, pipeline: str, ended: Sequence[Done]) -> Document:
     """The results of an operation; unknown where an answer proved nothing, wrong where an id was refused."""
     rows = [
-        {"transactional_id": each.transactional_id, "outcome": each.outcome, "detail": each.detail}
-        for each in ended
+        {"transactional_id": each.transactional_id, "outcome": each.outcome, "detail": each.detail} for each in ended
     ]
     return _document(f"transactions {command}", _worst(ended), pipeline=pipeline, done=rows)
 

@@ -139,9 +139,7 @@ def _source(path: Path, body: Mapping[str, object]) -> dict[str, OptionValue]:
     return _mapping(path, found, "options", "source.options")
 
 
-def _mapping(
-    path: Path, body: Mapping[str, object], name: str, shown: str | None = None
-) -> dict[str, OptionValue]:
+def _mapping(path: Path, body: Mapping[str, object], name: str, shown: str | None = None) -> dict[str, OptionValue]:
     found, shown = body.get(name) or {}, shown or name
     if not isinstance(found, dict):
         raise OptionsError(f"{path}: {shown}: expected names and values")

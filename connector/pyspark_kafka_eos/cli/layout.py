@@ -69,10 +69,7 @@ class Grid:
         names = list(self._widths or self.columns)
         spare = [] if self._widths else list(self.spare)
         while True:
-            words = {
-                name: max(_longest_word(name), *(_longest_word(row[name].text) for row in rows))
-                for name in names
-            }
+            words = {name: max(_longest_word(name), *(_longest_word(row[name].text) for row in rows)) for name in names}
             least = {name: max(found, self._widths.get(name, 0)) for name, found in words.items()}
             left = width - sum(least.values()) - len(_GAP) * (len(names) - 1)
             if left >= 0:
@@ -95,10 +92,7 @@ class Grid:
 
 def _widened(least: dict[str, int], rows: Sequence[dict[str, Cell]], left: int) -> dict[str, int]:
     """The least widths, with the remaining width given to columns that need it, small needs first."""
-    wishes = {
-        name: max(0, max(_longest_line(row[name].text) for row in rows) - found)
-        for name, found in least.items()
-    }
+    wishes = {name: max(0, max(_longest_line(row[name].text) for row in rows) - found) for name, found in least.items()}
     widths = dict(least)
     waiting = sorted(least, key=lambda name: wishes[name])
     for place, name in enumerate(waiting):

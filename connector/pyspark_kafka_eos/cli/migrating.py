@@ -23,17 +23,13 @@ from pyspark_kafka_eos.options import OptionValue, migrate
 from pyspark_kafka_eos.options.kafka import Side
 from pyspark_kafka_eos.options.migration import side_of
 
-_FORM = (
-    'a JSON object of names and values, as {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}'
-)
+_FORM = 'a JSON object of names and values, as {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}'
 
 
 def migrate_options(
     side: Annotated[
         str | None,
-        typer.Option(
-            "--side", help="source or sink; default: source where an option names topics to read, else sink"
-        ),
+        typer.Option("--side", help="source or sink; default: source where an option names topics to read, else sink"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +62,5 @@ def _given(text: str) -> dict[str, OptionValue]:
         raise OptionsError(f"standard input is JSON, but not an object: it must be {_FORM}")
     strange = [name for name, value in found.items() if not isinstance(value, (str, int, float, bool))]
     if strange:
-        raise OptionsError(
-            f"{strange[0]} has no single value (text, number, true or false): it must be {_FORM}"
-        )
+        raise OptionsError(f"{strange[0]} has no single value (text, number, true or false): it must be {_FORM}")
     return found

@@ -19,9 +19,7 @@ from pyspark_kafka_eos.cli.given import Given, gather
 
 Bootstrap = Annotated[
     str | None,
-    typer.Option(
-        "--bootstrap-servers", "-b", envvar="KAFKA_BOOTSTRAP_SERVERS", help="host:port,... of the brokers"
-    ),
+    typer.Option("--bootstrap-servers", "-b", envvar="KAFKA_BOOTSTRAP_SERVERS", help="host:port,... of the brokers"),
 ]
 Conf = Annotated[
     Path | None,

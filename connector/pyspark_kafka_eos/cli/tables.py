@@ -45,8 +45,7 @@ def _doctor(document: Document) -> Sheet:
         name = f"{each['name']} {each['about']}".strip()
         table.add(_status(each["status"]), name, each["seen"], each["do"])
     counts = {
-        state: sum(each["status"] == state for each in document["checks"])
-        for state in ("fail", "warn", "unknown")
+        state: sum(each["status"] == state for each in document["checks"]) for state in ("fail", "warn", "unknown")
     }
     found = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     what = "the source" if document["pipeline"] is None else f"pipeline {document['pipeline']}"
@@ -164,15 +163,9 @@ def _searched(document: Document) -> Said:
     topics, count = document["searched"]["topics"], len(document["undecided"])
     where = f"{document['searched']['partitions']:,} partitions of {', '.join(topics)}, from these batches on"
     if count:
-        found = (
-            "1 other commit of their ids that no"
-            if count == 1
-            else f"{count} other commits of their ids that no"
-        )
+        found = "1 other commit of their ids that no" if count == 1 else f"{count} other commits of their ids that no"
         return Said(f"{found} decision names, in {where}")
-    return Said(
-        f"no other commit of their ids in {where}; rows that name a topic of their own may have gone to others"
-    )
+    return Said(f"no other commit of their ids in {where}; rows that name a topic of their own may have gone to others")
 
 
 def _transactions(document: Document) -> Sheet:
@@ -181,11 +174,7 @@ def _transactions(document: Document) -> Sheet:
         ("producer", "times out", "decided"),
     )
     for each in document["transactions"]:
-        decided = (
-            ""
-            if each["decided_batch"] is None
-            else f"batch {each['decided_batch']}: {each['decided_outcome']}"
-        )
+        decided = "" if each["decided_batch"] is None else f"batch {each['decided_batch']}: {each['decided_outcome']}"
         table.add(
             each["transactional_id"] or "(no id)",
             _state(each["state"]),
@@ -195,9 +184,7 @@ def _transactions(document: Document) -> Sheet:
             decided,
             _waiting(each),
         )
-    unsettled = [
-        each for each in document["transactions"] if each["open_for_ms"] is not None or each["holds"]
-    ]
+    unsettled = [each for each in document["transactions"] if each["open_for_ms"] is not None or each["holds"]]
     count = Said(f"{len(document['transactions'])} ids, {len(unsettled)} with something open")
     return Sheet(table, *_problems(document), count)
 
@@ -228,9 +215,7 @@ def _done(document: Document) -> Sheet:
     if not document["done"]:
         return Sheet(Said("no transaction is open: there was nothing to do"))
     table = Grid(("id", "outcome", "what is known"))
-    for (outcome, detail), alike in groupby(
-        document["done"], key=lambda each: (each["outcome"], each["detail"])
-    ):
+    for (outcome, detail), alike in groupby(document["done"], key=lambda each: (each["outcome"], each["detail"])):
         table.add("\n".join(each["transactional_id"] for each in alike), _status(outcome), detail)
     return Sheet(table)
 

@@ -41,15 +41,11 @@ def create(
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option(
-            "--replication-factor", "-r", min=1, help="copies of each partition; default: the broker's"
-        ),
+        typer.Option("--replication-factor", "-r", min=1, help="copies of each partition; default: the broker's"),
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(
-            "--config", metavar="NAME=VALUE", help="a setting of each topic, as retention.ms=86400000"
-        ),
+        typer.Option("--config", metavar="NAME=VALUE", help="a setting of each topic, as retention.ms=86400000"),
     ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="leave a topic that exists as it is, without an error")
@@ -109,9 +105,7 @@ def _connect(asked: Asked) -> tuple[SinkOptions, Cluster]:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise OptionsError(
-            f"--config needs NAME=VALUE, as in --config retention.ms=86400000; {NOTHING_CHANGED}"
-        )
+        raise OptionsError(f"--config needs NAME=VALUE, as in --config retention.ms=86400000; {NOTHING_CHANGED}")
     return name.strip(), value
 
 

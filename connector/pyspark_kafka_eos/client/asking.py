@@ -1,7 +1,8 @@
 """Asking a coordinator, many coordinators, a leader or several leaders until the answer is definite.
 
 Owns: looking up the coordinator or the leader again where it moved or does not answer.
-Does not know: the loop's deadline and its retries (`definite`); what an answer means: `judge` decides that from the table of codes.
+Does not know: the loop's deadline and its retries (`definite`); what an answer means: `judge` decides that from the
+table of codes.
 Invariant: an answer is returned only where `judge` accepts it.
 """
 
@@ -64,8 +65,10 @@ def ask_coordinators(
     late: Callable[[str, Again], ExactlyOnceError],
     connections: int = 1,
 ) -> dict[str, T]:
-    """The result of `judge` for each key's answer; all keys are asked at once. Only those without a definite result are asked
-    again. `connections`: see `Cluster.coordinators`."""
+    """The result of `judge` for each key's answer; all keys are asked at once. Only those without a definite result are
+    asked
+    again. `connections`: see `Cluster.coordinators`.
+    """
     found: dict[str, T] = {}
     missing = list(dict.fromkeys(keys))
 
@@ -119,9 +122,7 @@ def ask_leader(
             return Again("no leader")
         try:
             found = judge(
-                cluster.call(
-                    leader if connection is None else cluster.network.named(leader, connection), build()
-                )
+                cluster.call(leader if connection is None else cluster.network.named(leader, connection), build())
             )
         except BrokerUnavailable as error:
             found = Again(str(error), moved=True, error=error)
@@ -198,9 +199,7 @@ def ask_leaders(
     return found
 
 
-def group_by_leader(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> dict[int, list[TopicPartition]]:
+def group_by_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
     """Partitions by the id of the broker that leads them. Under -1: those without a leader now, including
     partitions that the metadata does not have (yet); the caller waits for those (`MissingPartitions`). Raises
     UnknownTopic for a topic that does not exist."""

@@ -62,7 +62,9 @@ class _Shared:
         self.connecting: dict[ClientSettings, runtime.Lock] = {}
         """Held by the thread that connects. A cluster that does not answer delays only the threads that ask for it."""
         self.refused: dict[ClientSettings, tuple[float, AuthorizationFailed]] = {}
-        """When a login was refused last, in monotonic seconds: threads that waited for it do not send the password again."""
+        """When a login was refused last, in monotonic seconds: threads that waited for it do not send the password
+        again.
+        """
 
 
 _shared = runtime.PerProcess(_Shared)
@@ -183,9 +185,7 @@ class Cluster:
         lowest, highest = self._versions.get(request.API_KEY, (0, -1))
         return lowest <= m.HIGHEST[request.API_KEY] and version <= min(highest, m.HIGHEST[request.API_KEY])
 
-    def build(
-        self, request: type[Any], *, transaction_version: int | None = None, **fields: Any
-    ) -> m.Message:
+    def build(self, request: type[Any], *, transaction_version: int | None = None, **fields: Any) -> m.Message:
         """A request, built in the version that `version` chooses."""
         return request(version=self.version(request, transaction_version), **fields)
 
@@ -253,9 +253,7 @@ class Cluster:
             raise left_out(name, timeout_ms)
         return found
 
-    def refresh_topics(
-        self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
-    ) -> None:
+    def refresh_topics(self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS) -> None:
         """Refresh the leaders of topics; waits until every partition has one, or the time is over."""
         patient_until = runtime.monotonic() + new_topic_ms / 1000
 
@@ -319,7 +317,9 @@ class Cluster:
         )
 
     def take_metadata(self, answer: m.Message, names: Iterable[str] = ()) -> bool:
-        """Keep what an answer says; whether it has a leader of every partition of `names`. UnknownTopic, AuthorizationFailed."""
+        """Keep what an answer says; whether it has a leader of every partition of `names`. UnknownTopic,
+        AuthorizationFailed.
+        """
         settled = set(names) <= {topic.name for topic in answer.topics}
         for topic in answer.topics:
             if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):

@@ -37,9 +37,7 @@ def error_of(request_class: type[Any], action: Action, code: int, key: str) -> E
             facts,
         )
     if action is Action.ABORT:
-        return AbortableError(
-            f"{api} for {key!r} answered {name}: this transaction can only be aborted", facts
-        )
+        return AbortableError(f"{api} for {key!r} answered {name}: this transaction can only be aborted", facts)
     if action is Action.AUTHORIZE:
         return AuthorizationFailed(
             f"{api} for {key!r} was refused: {name}; grant {to_grant(request_class.API_KEY, code)}; no "
@@ -58,9 +56,7 @@ def error_of(request_class: type[Any], action: Action, code: int, key: str) -> E
             "which takes no offsets; nothing of the batch is visible; name another group with offsets.group",
             facts,
         )
-    return ProtocolViolation(
-        f"{api} for {key!r} answered {name}, which is not a valid answer to this request", facts
-    )
+    return ProtocolViolation(f"{api} for {key!r} answered {name}, which is not a valid answer to this request", facts)
 
 
 def codes_of(

@@ -6,7 +6,8 @@ Invariants:
 - The newest leader that any of them names is known afterwards: epochs only grow (`topic_info`).
 - No broker's word removes a topic: one that has just started lacks its topics.
 
-Without this a client that is connected to the broker that was cut off asks it alone: a library prefers connections that it has.
+Without this a client that is connected to the broker that was cut off asks it alone: a library prefers connections that
+it has.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Owns: the table from Kafka's code to operation and resource.
 Does not know: why a request was sent.
 Invariants: every authorization failure has an entry.
-Sources: Kafka's table of operations and resources per API; KIP-679 (WRITE on any topic is enough to write idempotently).
+Sources: Kafka's table of operations and resources per API; KIP-679 (WRITE on any topic is enough to write
+idempotently).
 """
 
 from __future__ import annotations
@@ -26,7 +27,5 @@ def to_grant(api_key: int, code: int) -> str:
     known = Code(code)
     if api_key == m.TxnOffsetCommitRequest.API_KEY and known is Code.TOPIC_AUTHORIZATION_FAILED:
         return "READ on the source topic"
-    two_phase = (
-        api_key == m.InitProducerIdRequest.API_KEY and known is Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    )
+    two_phase = api_key == m.InitProducerIdRequest.API_KEY and known is Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return _TO_GRANT[known] + (_TWO_PHASE if two_phase else "")

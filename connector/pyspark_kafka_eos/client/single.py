@@ -14,7 +14,9 @@ from kafka_core.protocol import messages as m
 
 
 def only(parts: Sequence[Any], request_class: type[Any], about: str) -> m.Message:
-    """The one part of an answer about `about`. ProtocolViolation where the broker answered with none, or with several."""
+    """The one part of an answer about `about`. ProtocolViolation where the broker answered with none, or with
+    several.
+    """
     if len(parts) != 1:
         api = m.api_name(request_class.API_KEY)
         raise ProtocolViolation(

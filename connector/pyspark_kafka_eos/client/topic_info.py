@@ -15,8 +15,9 @@ from kafka_core.errors import BrokerUnavailable, ProtocolViolation
 from kafka_core.protocol import messages as m
 
 PARTITIONS_AT_MOST = 500_000
-"""Partitions that one topic may have. Kafka's largest clusters have some 2 million in all. A write for which a broker sends the wrong
-number 524,288 takes 97 MB, double twice that, and without a limit one wrong bit costs 16 GB."""
+"""Partitions that one topic may have. Kafka's largest clusters have some 2 million in all. A write for which a broker
+sends the wrong number 524,288 takes 97 MB, double twice that, and without a limit one wrong bit costs 16 GB.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ _NO_TOPIC_ID = UUID(int=0)
 def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
     """A topic by a metadata answer, without a step back behind newer facts from another broker.
 
-    Brokers receive changes one after another. A topic with the same id never loses partitions, and the epochs
-    of its leaders only grow (KIP-320): an answer that contradicts this is the older one. ProtocolViolation where a partition's
+    Brokers receive changes one after another. A topic with the same id never loses partitions, and the epochs of its
+    leaders only grow (KIP-320): an answer that contradicts this is the older one. ProtocolViolation where a partition's
     number is impossible.
     """
     topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
@@ -56,9 +57,7 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
             if 0 <= epoch < before[1]:
                 found[index] = before
     places = [found.get(index, (-1, -1)) for index in range(1 + max(found, default=-1))]
-    return TopicInfo(
-        topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id
-    )
+    return TopicInfo(topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id)
 
 
 def left_out(name: str, timeout_ms: int) -> BrokerUnavailable:

@@ -46,8 +46,9 @@ fencing of the process that makes it. The third covers another run that starts i
 
 @dataclass(frozen=True)
 class Rows:
-    """What a batch has: how many records, and the sum of their digests. Dead letters have their slot in a header, so with some of them
-    only the numbers can be compared."""
+    """What a batch has: how many records, and the sum of their digests. Dead letters have their slot in a header, so
+    with some of them only the numbers can be compared.
+    """
 
     records: int
     digest: int

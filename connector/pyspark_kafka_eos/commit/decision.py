@@ -7,8 +7,9 @@ Invariants:
 - An answer about the outcome is definite or None.
 - A step that fails becomes an event of the machine. The loop raises only defects of this program, and what the caller's
   own replay raises.
-- Where the coordinator has forgotten the driver's id, the new identity is requested with the old one, so a newer run that the
-  coordinator has on record fences this one; where it has neither, the ledger shows whether a newer run has decided since.
+- Where the coordinator has forgotten the driver's id, the new identity is requested with the old one, so a newer run
+  that the coordinator has on record fences this one; where it has neither, the ledger shows whether a newer run has
+  decided since.
 - A decision is written a second time only where the coordinator itself reports that it has nothing of the first write.
 - A replay fits a torn transaction only where every partition gets the records that were decided for it, by
   count and digest. A partition without both does not fit.
@@ -89,7 +90,8 @@ class Owner(Protocol):
 
 
 class Deciding:
-    """The steps of one commit up to its decision, in either scope. Each carries out one effect and returns the machine's event.
+    """The steps of one commit up to its decision, in either scope. Each carries out one effect and returns the
+    machine's event.
 
     `failure`: the error of the newest step that did not succeed, which an abort or a stop raises.
     """
@@ -156,7 +158,8 @@ class Deciding:
         self, name: str | None, producer_id: int, states: States | None, follows: str = BATCH_IS_RETRIED
     ) -> Found | None:
         """Found where the broker never wrote the marker of the last decision under this id. The marker of the next
-        decision would end both, and an abort would undo what Spark has counted as done. `follows`: as in `broken_part`."""
+        decision would end both, and an abort would undo what Spark has counted as done. `follows`: as in `broken_part`.
+        """
         if name is None or not self._run.mender.misses_marker(name, producer_id, states):
             return None
         where = self._run.ledger.partition
@@ -168,9 +171,7 @@ class Deciding:
 
     # ---- the decision
 
-    def record(
-        self, producer: Producer, write: Callable[[], None], release: Callable[[], object]
-    ) -> DecisionEvent:
+    def record(self, producer: Producer, write: Callable[[], None], release: Callable[[], object]) -> DecisionEvent:
         """Write the decision and end its transaction. `write`: everything but the end. `release`: gives the
         transaction up after a refusal."""
         crash_points.reached("before-decision")
@@ -209,12 +210,11 @@ class Deciding:
         return ev.DecisionRefused(self.failure.message)
 
 
-def write_decision(
-    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets
-) -> None:
+def write_decision(producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets) -> None:
     """Begin the producer's transaction and put the ledger record and the source offsets into it.
 
-    Returns once the broker has acknowledged all of it. DecisionBroken where the ledger takes no record of this machine's time.
+    Returns once the broker has acknowledged all of it. DecisionBroken where the ledger takes no record of this
+    machine's time.
     """
     try:
         producer.begin()
@@ -241,9 +241,7 @@ def _of_another_time(ledger: Ledger, error: WrongClock) -> DecisionBroken:
 # ---- a driver whose id was idle for so long that the coordinator has forgotten it
 
 
-def put_decision(
-    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets
-) -> None:
+def put_decision(producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets) -> None:
     """`write_decision` under a valid identity, a new one where the coordinator has forgotten the old one.
 
     ProducerFenced where a newer run has taken over. With any error, EndTxn was not sent.
@@ -321,9 +319,7 @@ def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool |
     return producer.ask_outcome(witness)
 
 
-def broken_part(
-    seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED
-) -> Found | None:
+def broken_part(seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED) -> Found | None:
     """A partition whose log does not have a seal's transaction open from its first record on; None where all have.
 
     Where an earlier transaction of the same producer was left without a

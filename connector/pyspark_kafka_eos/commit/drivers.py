@@ -27,8 +27,9 @@ def driver_for(
     beside: Collection[str] = (),
     offset_log: OffsetLog | None = None,
 ) -> Driver:
-    """The driver that the options select. `beside`: other pipelines that this run of the query writes. `offset_log`: of a streaming
-    query with a checkpoint."""
+    """The driver that the options select. `beside`: other pipelines that this run of the query writes. `offset_log`: of
+    a streaming query with a checkpoint.
+    """
     if not options.transactional:
         return PlainDriver(cluster, options)
     driver = pipeline_driver(cluster, options, query_id)

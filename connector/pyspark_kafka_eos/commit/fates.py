@@ -3,9 +3,10 @@
 Owns: reading control markers and the sealed records' places.
 Does not know: what follows from a fate; who may say that something is not there (`client.reading.absence`).
 Invariants:
-- A log is read from a leader of at least the epoch under which the records were acknowledged, and ends where that leader says so
-  once its high watermark is known. Where no such leader is found in time, there is no fate.
-- A partition is read once, however many slots wrote there: 1,000 slots of one partition would read its end 1,000 times otherwise.
+- A log is read from a leader of at least the epoch under which the records were acknowledged, and ends where that
+  leader says so once its high watermark is known. Where no such leader is found in time, there is no fate.
+- A partition is read once, however many slots wrote there: 1,000 slots of one partition would read its end 1,000 times
+  otherwise.
 - Each topic's metadata are asked for once: an answer has all partitions of the topic.
 Sources: KIP-98 (control markers).
 """
@@ -35,10 +36,10 @@ class Fate(Enum):
     NO_MARKER = "its records are there, and nothing has ended it"
     GONE = "the topic was deleted or recreated: its records are not there, and never will be"
     LOST = "the log of that very topic does not have them any more: an election lost them"
-    REMOVED = (
-        "the log begins behind it: retention or DeleteRecords removed it, whether it was ever visible or not"
+    REMOVED = "the log begins behind it: retention or DeleteRecords removed it, whether it was ever visible or not"
+    DOUBTFUL = (
+        "its marker was missing when its log went, and nothing shows how the transaction ended that was to write it"
     )
-    DOUBTFUL = "its marker was missing when its log went, and nothing shows how the transaction ended that was to write it"
     UNKNOWN = "the log does not show where it begins, or what became of it"
 
 
@@ -63,8 +64,8 @@ class _Sought:
 def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPartition, Fate]]:
     """Slot -> the fate of its transaction in each of its partitions. `seals`: one for each slot, none empty.
 
-    AuthorizationFailed without READ on a topic; BrokerUnavailable where a partition cannot be read now, or no broker answers that
-    can know of its records.
+    AuthorizationFailed without READ on a topic; BrokerUnavailable where a partition cannot be read now, or no broker
+    answers that can know of its records.
     """
     # A batch in one transaction may have no row at all: it has a transaction, and wrote to no partition.
     found: dict[int, dict[TopicPartition, _Sought]] = {seal.slot: {} for seal in seals}
@@ -119,8 +120,8 @@ def lacking(cluster: Cluster, seal: Seal, partitions: Collection[TopicPartition]
 def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Fate:
     """The fate of what a producer wrote at an offset of a partition that exists. The same errors.
 
-    A producer's records are followed by their own marker before it can begin another transaction, so the first marker of
-    the producer from there on is this transaction's.
+    A producer's records are followed by their own marker before it can begin another transaction, so the first marker
+    of the producer from there on is this transaction's.
     """
     sought = _Sought(producer_id, first_offset)
     if first_offset < 0:
@@ -130,8 +131,9 @@ def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_off
 
 
 def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought], topic_id: str = "") -> None:
-    """Read a partition until every fate is known. Those that are known already are left alone. `topic_id`: of the topic that was
-    written to; a later one of the name is not read."""
+    """Read a partition until every fate is known. Those that are known already are left alone. `topic_id`: of the topic
+    that was written to; a later one of the name is not read.
+    """
     waiting = _Waiting(sought)
     if not waiting.left:
         return
@@ -204,18 +206,15 @@ class _Waiting:
                 each.records += 0 if info.control else info.count
                 if info.control and (kind := control_marker(batch).kind) is not MarkerKind.OTHER:
                     each.fate = Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
-                    if (
-                        each.fate is Fate.COMMITTED
-                        and not each.records
-                        and info.base_offset == each.first_offset
-                    ):
+                    if each.fate is Fate.COMMITTED and not each.records and info.base_offset == each.first_offset:
                         # The commit marker stands where the first record was, so the records were lost before it was
                         # written.
                         each.fate = Fate.LOST
         while self._next is not None and self._next.first_offset <= info.last_offset:
             begins = self._next
             if begins.first_offset >= info.base_offset and begins.producer_id != info.producer_id:
-                # Another producer's records are at this offset: compaction removes records but puts none in their place.
+                # Another producer's records are at this offset: compaction removes records but puts none in their
+                # place.
                 begins.fate = begins.fate or Fate.LOST
             self._next = next(self._beginning, None)
 

@@ -17,8 +17,9 @@ from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.options import LONGEST_TRANSACTION_MS, SinkOptions
 
 _NEEDED = (m.DescribeProducersRequest, m.ListTransactionsRequest)
-"""What a run asks before it decides, and to prove an outcome, beside DescribeTransactions, without which `Cluster` is refused. Kafka has
-them since 3.0; other implementations may lack some."""
+"""What a run asks before it decides, and to prove an outcome, beside DescribeTransactions, without which `Cluster` is
+refused. Kafka has them since 3.0; other implementations may lack some.
+"""
 
 
 def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool]:
@@ -36,7 +37,9 @@ def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool
 
 
 def require_proof(cluster: Cluster) -> None:
-    """UnsupportedVersion where the cluster lacks a request without which a run cannot be sure of an outcome. Asks no broker."""
+    """UnsupportedVersion where the cluster lacks a request without which a run cannot be sure of an outcome. Asks no
+    broker.
+    """
     missing = [m.api_name(each.API_KEY) for each in _NEEDED if not cluster.offers(each, 0)]
     if missing:
         raise UnsupportedVersion(

@@ -99,8 +99,8 @@ class Mender:
         write the markers that the broker did not. True where something was sent:
         an id has a new epoch since, and the outcome has to be proven again.
 
-        The coordinator has reported each one as committed (`commit`) or aborted. Returns at once where the
-        right to look (READ on the topics) is missing. OutcomeUnknown where the markers do not appear, DecisionBroken where no
+        The coordinator has reported each one as committed (`commit`) or aborted. Returns at once where the right to
+        look (READ on the topics) is missing. OutcomeUnknown where the markers do not appear, DecisionBroken where no
         client can write them.
         """
         left = [seal for seal in seals if seal.identity is not None]
@@ -139,9 +139,7 @@ class Mender:
             views = self._transactions.describe([seal.transactional_id for seal in left])
         return bool(mended)
 
-    def _mend(
-        self, seal: Seal, view: TransactionView, partitions: Collection[TopicPartition], commit: bool
-    ) -> bool:
+    def _mend(self, seal: Seal, view: TransactionView, partitions: Collection[TopicPartition], commit: bool) -> bool:
         """Have the missing markers of a slot written; False where its id has another producer id by now."""
         assert seal.identity is not None
         owner = seal.identity.producer_id
@@ -155,9 +153,7 @@ class Mender:
             # This is a late attempt of a task, which Spark does not count; the
             # mending's new epoch fences it. Where it wrote to the same partition, its
             # abort ends the sealed records there too, which the next proof finds.
-            log.warning(
-                "%s is open under %s, which is not of this batch", seal.transactional_id, view.identity
-            )
+            log.warning("%s is open under %s, which is not of this batch", seal.transactional_id, view.identity)
         return self.write_markers(seal.transactional_id, partitions, commit=commit, owner=owner)
 
     def write_markers(
@@ -182,16 +178,16 @@ class Mender:
             "committed" if commit else "aborted",
         )
         crash_points.reached("before-mend")
-        identity = self._transactions.init_producer_id(
-            transactional_id, self._timeout_ms, two_phase=self._two_phase
-        )
+        identity = self._transactions.init_producer_id(transactional_id, self._timeout_ms, two_phase=self._two_phase)
         crash_points.reached("mend-initialized")
         if owner not in (None, identity.producer_id):
             return False
         if commit:
             self._ledger.note(Mending(transactional_id, identity, tuple(sorted(partitions))))
-        # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it. The note's
-        # own partition is among them: its marker shows how the mending ended, also where the others are gone by then (`noted_fates`).
+        # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing
+        # to it. The note's
+        # own partition is among them: its marker shows how the mending ended, also where the others are gone by then
+        # (`noted_fates`).
         marked = {*partitions, self._ledger.home} if commit and partitions else {*partitions}
         if marked:
             self._transactions.add_partitions(transactional_id, identity, marked)
@@ -219,10 +215,10 @@ class Mender:
         """End a decision that the broker left without a marker,
         before a new driver's epoch erases the evidence of it.
 
-        It is committed where the coordinator, a note or any of its slots shows a commit: slots are ended only
-        after the decision. Otherwise it is aborted, which is safe: none of it is visible. A transaction that
-        the coordinator itself still has to end is left to the coordinator, whether it holds the next decision or, with
-        scope=batch, a try of the next batch: whatever marker ends that one ends both, and the note keeps the older decision.
+        It is committed where the coordinator, a note or any of its slots shows a commit: slots are ended only after the
+        decision. Otherwise it is aborted, which is safe: none of it is visible. A transaction that the coordinator
+        itself still has to end is left to the coordinator, whether it holds the next decision or, with scope=batch, a
+        try of the next batch: whatever marker ends that one ends both, and the note keeps the older decision.
         """
         view = self._ledger.look()
         if view.open is None:
@@ -238,8 +234,8 @@ class Mender:
         decision = self._ledger.decision(view.open)
         name = whole if decision.in_one_transaction else driver_id
         busy = views[name].state in UNSETTLED
-        # Also of one that the coordinator still has to end, ends and slots show that it was made: with transaction version 1 an
-        # AddPartitionsToTxn that the network delivers late opens the decision's transaction again.
+        # Also of one that the coordinator still has to end, ends and slots show that it was made: with transaction
+        # version 1 an AddPartitionsToTxn that the network delivers late opens the decision's transaction again.
         decided = {each.offset: self.is_decided(each, view, views[name]) for each in view.all_open}
         # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
         for each in view.all_open:
@@ -285,9 +281,7 @@ class Mender:
 
     def _note_settled(self, record: Record) -> None:
         assert record.identity is not None
-        self._ledger.note(
-            Settled(record.offset, record.identity, self._ledger.decision(record)), record.where
-        )
+        self._ledger.note(Settled(record.offset, record.identity, self._ledger.decision(record)), record.where)
 
     def misses_marker(self, transactional_id: str, producer_id: int, states: States | None) -> bool:
         """Whether the ledger has an ended transaction of this producer open: the broker left a decision without
@@ -319,7 +313,9 @@ class Mender:
         )
 
     def _open_with(self, decision: Decision) -> dict[TopicPartition, int]:
-        """Where else the decision's own transaction is open: with scope=batch in the records' partitions, from these offsets on."""
+        """Where else the decision's own transaction is open: with scope=batch in the records' partitions, from these
+        offsets on.
+        """
         if not decision.in_one_transaction:
             return {}
         seals = [seal for seal in decision.seals if seal.identity is not None]

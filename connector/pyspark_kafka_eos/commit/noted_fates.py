@@ -5,11 +5,13 @@ Owns: reading how a noted mending ended.
 Does not know: what follows from it.
 Invariants:
 - Only a marker that stands in the ledger's log counts, never its absence.
-- Where a note names a partition and no marker shows how the mending ended, the partition's fate is DOUBTFUL, never COMMITTED.
+- Where a note names a partition and no marker shows how the mending ended, the partition's fate is DOUBTFUL, never
+  COMMITTED.
 
-A mending that commits has the ledger's partition in its transaction, beside those whose markers are missing, and its note stands in that
-partition before the transaction holds anything. So the first marker of its producer behind the note is the mending's own, whatever
-became of the other partitions and of the coordinator's memory since. What the note does not name had its marker when the mending began.
+A mending that commits has the ledger's partition in its transaction, beside those whose markers are missing, and its
+note stands in that partition before the transaction holds anything. So the first marker of its producer behind the note
+is the mending's own, whatever became of the other partitions and of the coordinator's memory since. What the note does
+not name had its marker when the mending began.
 """
 
 from __future__ import annotations
@@ -69,9 +71,7 @@ def _ended(cluster: Cluster, where: TopicPartition, offset: int, note: Mending) 
         for batch in scan(read.records):
             info = batch[0]
             following = max(following, info.last_offset + 1)
-            mine = (
-                info.producer_id == note.identity.producer_id and info.producer_epoch >= note.identity.epoch
-            )
+            mine = info.producer_id == note.identity.producer_id and info.producer_epoch >= note.identity.epoch
             if info.control and mine and info.base_offset > offset:
                 kind = control_marker(batch).kind
                 if kind is not MarkerKind.OTHER:

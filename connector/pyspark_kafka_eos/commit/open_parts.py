@@ -1,8 +1,10 @@
 """Which sealed transactions the leaders have open (DescribeProducers, KIP-664), and the words for one that its
 coordinator does not have open.
 
-Owns: which of a seal's partitions are open, as it was sealed or in another way; who may have ended a transaction that was sealed open.
-Does not know: how coordinators are asked, what follows; who may say that something is not there (`client.reading.absence`).
+Owns: which of a seal's partitions are open, as it was sealed or in another way; who may have ended a transaction that
+was sealed open.
+Does not know: how coordinators are asked, what follows; who may say that something is not there
+(`client.reading.absence`).
 """
 
 from __future__ import annotations
@@ -24,16 +26,18 @@ _WAIT_MS = 30_000
 """As long as the question about the producers may take, beside which it is asked."""
 
 _ANOTHERS = frozenset({"Empty", "Ongoing", "PrepareCommit", "CompleteCommit"})
-"""States that an id has under a newer identity only after somebody has initialised it: the coordinator itself raises the epoch where it aborts
-after the timeout, and that ends as an abort (KIP-890). An initialisation begins with such an abort, too, so an abort shows neither."""
+"""States that an id has under a newer identity only after somebody has initialised it: the coordinator itself raises
+the epoch where it aborts after the timeout, and that ends as an abort (KIP-890). An initialisation begins with such an
+abort, too, so an abort shows neither.
+"""
 
 
-def states_of(
-    cluster: Cluster, partitions: Collection[TopicPartition], sealed: Iterable[Seal] = ()
-) -> States | None:
-    """What the leaders of these partitions report about producers; partitions of a deleted topic are left
-    out. None where the right to look (READ) is missing. `sealed`: seals whose records are in the partitions: only leaders count that
-    can have them, so that what these do not have open is not open. BrokerUnavailable where no such leader is found."""
+def states_of(cluster: Cluster, partitions: Collection[TopicPartition], sealed: Iterable[Seal] = ()) -> States | None:
+    """What the leaders of these partitions report about producers; partitions of a deleted topic are left out. None
+    where the right to look (READ) is missing. `sealed`: seals whose records are in the partitions: only leaders count
+    that can have them, so that what these do not have open is not open. BrokerUnavailable where no such leader is
+    found.
+    """
     places = dict.fromkeys(partitions, LogMark()) | places_of(sealed)
     there = absence.present(cluster, places)
     try:
@@ -73,7 +77,9 @@ def leaders_of(cluster: Cluster, seals: Iterable[Seal]) -> dict[TopicPartition, 
 
 
 def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
-    """Whether the partition's leader has the transaction open from the first sealed record on to the last, and nothing before it."""
+    """Whether the partition's leader has the transaction open from the first sealed record on to the last, and nothing
+    before it.
+    """
     state = _state(states, TopicPartition(part.topic, part.partition), identity)
     if state is None or (state.epoch, state.open_from) != (identity.epoch, part.first_offset):
         return False
@@ -85,8 +91,9 @@ def _state(states: States, where: TopicPartition, identity: ProducerIdentity) ->
 
 
 def lost_parts(seal: Seal, states: States) -> list[TopicPartition]:
-    """The partitions that exist and do not have the transaction open as it was sealed. Where its coordinator has it open before and
-    after this look, an election has lost records there. `states`: of `states_of` with the seal."""
+    """The partitions that exist and do not have the transaction open as it was sealed. Where its coordinator has it
+    open before and after this look, an election has lost records there. `states`: of `states_of` with the seal.
+    """
     assert seal.identity is not None
     return [
         where
@@ -100,14 +107,14 @@ def lost_parts(seal: Seal, states: States) -> list[TopicPartition]:
 def removed_parts(
     cluster: Cluster, seals: Sequence[Seal], there: Collection[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    """Slot -> its partitions whose logs begin behind its first record there: retention or DeleteRecords removed records, whatever the
-    leader has open. `there`: those that exist. A topic that was made anew begins at 0."""
+    """Slot -> its partitions whose logs begin behind its first record there: retention or DeleteRecords removed
+    records, whatever the
+    leader has open. `there`: those that exist. A topic that was made anew begins at 0.
+    """
     return parts_before(seals, Offsets(cluster).earliest(sorted(partitions_of(seals) & set(there))))
 
 
-def parts_before(
-    seals: Iterable[Seal], starts: Mapping[TopicPartition, int]
-) -> dict[int, list[TopicPartition]]:
+def parts_before(seals: Iterable[Seal], starts: Mapping[TopicPartition, int]) -> dict[int, list[TopicPartition]]:
     """Slot -> the partitions in which its first record stands before the log's start."""
     found: dict[int, list[TopicPartition]] = {}
     for seal in seals:
@@ -128,7 +135,9 @@ def silent(cluster: Cluster, seals: Sequence[Seal]) -> list[Seal]:
 
 
 def log_starts(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the logs begin, before a batch is decided; nothing where a topic is gone, whose leaders do not have the transaction open."""
+    """Where the logs begin, before a batch is decided; nothing where a topic is gone, whose leaders do not have the
+    transaction open.
+    """
     with suppress(UnknownTopic):
         return Offsets(cluster).earliest(sorted(partitions), _WAIT_MS)
     return {}
@@ -142,13 +151,12 @@ def never_ended(cluster: Cluster, seal: Seal) -> bool:
 
 
 def no_longer_open(what: str, identity: ProducerIdentity | None, view: TransactionView, others: str) -> str:
-    """What is said of a sealed transaction that its coordinator does not have open: no cause that the coordinator's `view` rules out.
+    """What is said of a sealed transaction that its coordinator does not have open: no cause that the coordinator's
+    `view` rules out.
 
     `what`: the transaction; `identity`: that it was sealed under; `others`: who may write beside this process.
     """
-    seen = (
-        f"{what} is no longer open under {identity} (its coordinator has {view.state} under {view.identity})"
-    )
+    seen = f"{what} is no longer open under {identity} (its coordinator has {view.state} under {view.identity})"
     follows = "no record of this try is visible, and the batch is retried"
     if view.identity != identity and view.state in _ANOTHERS:
         return (

@@ -88,9 +88,10 @@ class PerTask:
         report: CommitReport | Deferred | None = None
         resumed = run.decided(batch_id) is not None
         if run.newest is not None:
-            # Invariant: the newest decision is proven and ended before anything is fenced, whatever batch and query it is of. Spark may
-            # begin a later batch than that: a function of foreachBatch returned without the writer, or caught its error.
-            # Only its own batch has the rows that would be written again.
+            # Invariant: the newest decision is proven and ended before anything is fenced, whatever batch and query it
+            # is of. Spark may
+            # begin a later batch than that: a function of foreachBatch returned without the writer, or caught its
+            # error. Only its own batch has the rows that would be written again.
             report = self.finish(run.newest, replay if resumed else None, later=later or not resumed)
             if isinstance(report, Deferred):
                 if resumed:
@@ -103,11 +104,10 @@ class PerTask:
         run.clear_hanging(ids)
         return report if resumed else None
 
-    def finish(
-        self, decision: Decision, replay: Replay | None, *, later: bool = False
-    ) -> CommitReport | Deferred:
-        """Prove and end what an earlier run or process decided, the newest decision; see `start`. `later`: slots that the broker aborted
-        are written again by the tasks of another process."""
+    def finish(self, decision: Decision, replay: Replay | None, *, later: bool = False) -> CommitReport | Deferred:
+        """Prove and end what an earlier run or process decided, the newest decision; see `start`. `later`: slots that
+        the broker aborted are written again by the tasks of another process.
+        """
         run, began = self.run, runtime.perf_counter()
         run.start_clock()
         if run.newest_ended:
@@ -152,7 +152,8 @@ class PerTask:
     ) -> CommitReport:
         """Write, decide and end one batch; see `commit` for what an error means for the data.
 
-        A batch whose transactions got too old before the decision, or whose tasks read their input from two attempts of a stage, is
+        A batch whose transactions got too old before the decision, or whose tasks read their input from two attempts of
+        a stage, is
         aborted and repeated once: a second repetition would meet the same cause.
         `tasks`: how many tasks the last `write` ran, None where unknown.
         """
@@ -186,7 +187,8 @@ class PerTask:
         newest, sticky_bytes, basis, routes = run.newest, run.options.sticky_bytes, NO_BASIS, Routes()
         decided: dict[str, Any] = {}
         if only_slots and newest is not None and newest.batch_id == batch_id:
-            # The same rows have to go to the same partitions again, whatever the options are and the topics have by now.
+            # The same rows have to go to the same partitions again, whatever the options are and the topics have by
+            # now.
             sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes
             warn_of_made_anew(run.cluster, newest, only_slots)
             decided = _as_decided(newest, run.options)
@@ -242,8 +244,9 @@ class PerTask:
 
 
 def _as_decided(decision: Decision, options: SinkOptions) -> dict[str, Any]:
-    """The options that a decided batch's rows are written with again; a warning names those that are others by now. OptionsError
-    where its rows name their topics and the query drops these by now."""
+    """The options that a decided batch's rows are written with again; a warning names those that are others by now.
+    OptionsError where its rows name their topics and the query drops these by now.
+    """
     then, now = decision.row_options, RowOptions.from_settings(options)
     if then == now:
         return {}
@@ -255,11 +258,7 @@ def _as_decided(decision: Decision, options: SinkOptions) -> dict[str, Any]:
             {"pipeline": options.pipeline, "batch": decision.batch_id, "topic": now.topic},
         )
     before = then.by_name()
-    changed = [
-        f"{name}={before[name]} (now {value})"
-        for name, value in now.by_name().items()
-        if before[name] != value
-    ]
+    changed = [f"{name}={before[name]} (now {value})" for name, value in now.by_name().items() if before[name] != value]
     log.warning(
         "what the broker aborted of batch %d is written again as it was decided: %s; later batches are written by the query's options",
         decision.batch_id, ", ".join(changed),

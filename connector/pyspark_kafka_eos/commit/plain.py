@@ -83,9 +83,7 @@ class PlainDriver:
         began = runtime.perf_counter()
         if self.options.offsets_group:
             try:
-                commit_group_offsets(
-                    self.cluster, self.options.offsets_group, group_offsets, _OFFSETS_DEADLINE_MS
-                )
+                commit_group_offsets(self.cluster, self.options.offsets_group, group_offsets, _OFFSETS_DEADLINE_MS)
             except ExactlyOnceError as error:
                 log.warning("batch %d is written; its source offsets are not committed: %s", batch_id, error)
         took_ms = (runtime.perf_counter() - began) * 1000

@@ -41,14 +41,15 @@ up during a slow failover; double keeps an operator waiting without gain."""
 
 @dataclass(frozen=True)
 class Proof:
-    """The verdict on one seal. `lost`: partitions where its records are aborted although they are committed
-    elsewhere (the transaction that was to write its missing markers timed out, or an election lost them); the verdict is
-    ABORTED then. Empty where it is committed nowhere. `forgotten`: UNKNOWN permanently, because the coordinator is done
-    with it and its records are gone. `unseen`: its coordinator has it open, and a partition does not have all of it any more: an
-    election lost records, they were removed, or their topic was made anew. Nothing of it was ever visible and a commit would show a
-    part, so the verdict is ABORTED, and it is to be aborted. `gone`, `removed`, `doubtful`: partitions of which no log says whether the
-    records were ever visible, as their fates of those names; where another partition shows a commit the verdict is COMMITTED all the
-    same, but for doubtful ones."""
+    """The verdict on one seal. `lost`: partitions where its records are aborted although they are committed elsewhere
+    (the transaction that was to write its missing markers timed out, or an election lost them); the verdict is ABORTED
+    then. Empty where it is committed nowhere. `forgotten`: UNKNOWN permanently, because the coordinator is done with it
+    and its records are gone. `unseen`: its coordinator has it open, and a partition does not have all of it any more:
+    an election lost records, they were removed, or their topic was made anew. Nothing of it was ever visible and a
+    commit would show a part, so the verdict is ABORTED, and it is to be aborted. `gone`, `removed`, `doubtful`:
+    partitions of which no log says whether the records were ever visible, as their fates of those names; where another
+    partition shows a commit the verdict is COMMITTED all the same, but for doubtful ones.
+    """
 
     verdict: Outcome
     lost: frozenset[TopicPartition] = frozenset()
@@ -66,10 +67,11 @@ def prove(
     by_log: Collection[int] = (),
     look: Look | None = None,
 ) -> dict[int, Proof]:
-    """The proof on each seal, by slot. Empty seals have no transaction and must not be passed. `by_log`: of these slots a coordinator's
-    word that they are committed is not enough, because it says so also of records that an election has lost. `look`: at the ledger,
-    whose notes say more where a log is gone.
-    BrokerUnavailable where nobody answers who can know."""
+    """The proof on each seal, by slot. Empty seals have no transaction and must not be passed. `by_log`: of these slots
+    a coordinator's word that they are committed is not enough, because it says so also of records that an election has
+    lost. `look`: at the ledger, whose notes say more where a log is gone. BrokerUnavailable where nobody answers who
+    can know.
+    """
     transactions = Transactions(cluster)
     proofs: dict[int, Proof] = {}
     deadline = runtime.monotonic() + settle_ms / 1000
@@ -108,9 +110,7 @@ def prove(
     return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs
 
 
-def led_anew(
-    cluster: Cluster, seals: Sequence[Seal], before: Mapping[TopicPartition, int] | None = None
-) -> set[int]:
+def led_anew(cluster: Cluster, seals: Sequence[Seal], before: Mapping[TopicPartition, int] | None = None) -> set[int]:
     """The slots with a partition whose leader was elected after their records were seen there: `before` has the
     leaders' epochs of that look, and without it they were seen when they were sealed. Asks nothing."""
     return {
@@ -121,9 +121,7 @@ def led_anew(
     }
 
 
-def _lost_while_open(
-    cluster: Cluster, seals: Sequence[Seal], settle_ms: int, look: Look | None
-) -> dict[int, Proof]:
+def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int, look: Look | None) -> dict[int, Proof]:
     """The proofs of slots whose coordinator has the transaction open while a partition has lost some of its records."""
     states = states_of(cluster, partitions_of(seals), seals)
     there = absence.existing(cluster, places_of(seals)) if states is None else set(states)
@@ -135,9 +133,7 @@ def _lost_while_open(
         return {}
     # Asked once more behind the leaders' answers: what was ended in between is open nowhere either.
     views = Transactions(cluster).describe([seal.transactional_id for seal in suspects])
-    opened = [
-        seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is Outcome.OPEN
-    ]
+    opened = [seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is Outcome.OPEN]
     proofs: dict[int, Proof] = {}
     for seal in opened:
         places = removed.get(seal.slot)
@@ -148,8 +144,8 @@ def _lost_while_open(
                 "the topic was deleted or made anew while their transaction was open",
             )
         if not places:
-            # The question about producers carries no epoch, so whoever was asked may not be the leader that the metadata name. A
-            # Fetch does.
+            # The question about producers carries no epoch, so whoever was asked may not be the leader that the
+            # metadata name. A Fetch does.
             places, why = lacking(cluster, seal, lost[seal.slot]), "an election lost them before their commit"
         if places:
             log.warning(
@@ -186,10 +182,11 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Outcome:
 
 
 def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
-    """The proof that the fates of a transaction's partitions amount to. The
-    coordinator writes the same marker to all; they differ only where it
-    forgot some and a later transaction of the same producer ended those, or where an election lost what was written.
-    What was lost and is shown as committed nowhere counts as aborted: the log is what readers see, so it is written again."""
+    """The proof that the fates of a transaction's partitions amount to. The coordinator writes the same marker to all;
+    they differ only where it forgot some and a later transaction of the same producer ended those, or where an election
+    lost what was written. What was lost and is shown as committed nowhere counts as aborted: the log is what readers
+    see, so it is written again.
+    """
     found = set(fates.values())
     lost = frozenset(where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST))
     said = Proof(
@@ -205,11 +202,7 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
         return said
     if Fate.COMMITTED in found:
         # One end for all partitions; where a marker was missing, a note names the partition, and it would be doubtful.
-        return (
-            Proof(Outcome.ABORTED, lost)
-            if lost
-            else replace(said, verdict=Outcome.COMMITTED, forgotten=False)
-        )
+        return Proof(Outcome.ABORTED, lost) if lost else replace(said, verdict=Outcome.COMMITTED, forgotten=False)
     if Fate.ABORTED in found or (lost and not found & {Fate.UNKNOWN, Fate.REMOVED}):
         return Proof(Outcome.ABORTED)
     return said
@@ -223,8 +216,8 @@ def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = N
     """The verdict that a run acts on, given the proof of a decided slot. `options`: the run's own, by which somebody
     may have confirmed something.
 
-    In one transaction with the decision, a decided slot is committed, even where the log no longer shows that; but where its marker was
-    missing in a partition, only what shows that marker counts.
+    In one transaction with the decision, a decided slot is committed, even where the log no longer shows that; but
+    where its marker was missing in a partition, only what shows that marker counts.
     """
     confirmed = options is not None and options.adopt_checkpoint
     verdict = proof.verdict
@@ -239,7 +232,8 @@ def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = N
 
 
 def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Outcome:
-    """How the transaction that wrote at `first_offset` ended. UNKNOWN where the log begins later than the records, or no marker is
-    there (yet)."""
+    """How the transaction that wrote at `first_offset` ended. UNKNOWN where the log begins later than the records, or
+    no marker is there (yet).
+    """
     fate = fate_of(cluster, where, producer_id, first_offset)
     return {Fate.COMMITTED: Outcome.COMMITTED, Fate.ABORTED: Outcome.ABORTED}.get(fate, Outcome.UNKNOWN)

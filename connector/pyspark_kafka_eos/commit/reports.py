@@ -4,7 +4,8 @@ Owns: the contents of a report; keeping reports until they are read, and no long
 Does not know: who reads them; how a report comes about.
 Invariants:
 - At most `MOST_REPORTS` are kept, however long the process runs.
-- A function of `foreachBatch` may write several pipelines: none hides another one, and the batch's report is that of all of them.
+- A function of `foreachBatch` may write several pipelines: none hides another one, and the batch's report is that of
+  all of them.
 - Publishing never fails.
 """
 
@@ -115,8 +116,9 @@ _kept = runtime.PerProcess(_Kept)
 
 
 def publish(pipeline: str | None, query_id: str, report: CommitReport, place: Hashable = None) -> None:
-    """Keep the report of a committed batch; one of an earlier run of the same batch is replaced. `place`: the cluster and the ledger in
-    which the pipeline has its name."""
+    """Keep the report of a committed batch; one of an earlier run of the same batch is replaced. `place`: the cluster
+    and the ledger in which the pipeline has its name.
+    """
     key = (query_id, report.batch_id, pipeline, place)
     kept = _kept()
     with kept.lock:

@@ -56,8 +56,9 @@ DECISION_TIMEOUT_MS = 60_000
 open decision holds the ledger's readers; half would abort it during a slow failover."""
 
 TAKE_OVER_MS = 1_000
-"""How long a newer run may take from the abort of this run's decision to its own epoch. Its client asks again within 0.1 s. Half
-would miss one on a slow link; double delays the retry of every batch whose decision timed out."""
+"""How long a newer run may take from the abort of this run's decision to its own epoch. Its client asks again within
+0.1 s. Half would miss one on a slow link; double delays the retry of every batch whose decision timed out.
+"""
 
 Write = Callable[[frozenset[int] | None], Sequence[Seal]]
 """Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
@@ -97,9 +98,7 @@ class Run:
     that got too old: then nothing was decided and everything is aborted.
     """
 
-    def __init__(
-        self, cluster: Cluster, options: SinkOptions, query_id: str, before: Run | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, options: SinkOptions, query_id: str, before: Run | None = None) -> None:
         """`before`: an earlier run in this process with the same arguments. It is not used any more; this run reads on
         in its ledger."""
         self.cluster = cluster
@@ -123,7 +122,9 @@ class Run:
         self.newest: Decision | None = None
         """The pipeline's newest decision, once the run has taken it over."""
         self.newest_ended = False
-        """Whether every marker of it was seen, by this run or by one that noted it in the ledger: it is not proven again."""
+        """Whether every marker of it was seen, by this run or by one that noted it in the ledger: it is not proven
+        again.
+        """
         self.torn: Mapping[int, frozenset[TopicPartition]] = {}
         """Slot -> the only partitions that the next replay may send to."""
         self.warnings: tuple[str, ...] = ()
@@ -149,8 +150,8 @@ class Run:
     # ---- the start of a run
 
     def take_over(self, batch_id: int, source_offsets: Sequence[str] | None) -> Mapping[str, int]:
-        """Fence the older run, which keeps its zombies out, and read the ledger. The newest decision is then `newest`, and still has to be
-        finished. Returns the pipeline's ids that coordinators have, with their producer ids.
+        """Fence the older run, which keeps its zombies out, and read the ledger. The newest decision is then `newest`,
+        and still has to be finished. Returns the pipeline's ids that coordinators have, with their producer ids.
 
         Raises PipelineConflict where continuing would lose or repeat data; nothing is written then.
         """
@@ -167,9 +168,7 @@ class Run:
         self.mender.settle_decision(self.driver_id, self.options.offsets_group)
         ids = self._slot_ids()
         view = self.ledger.look()
-        judged = (
-            (view.newest,) if view.open is None and self._refuse_lost_ledger(batch_id, ids, view) else None
-        )
+        judged = (view.newest,) if view.open is None and self._refuse_lost_ledger(batch_id, ids, view) else None
         self.producer.initialize()
         # A run of scope=batch decides under this id, and takes it only after its own driver's id. An older
         # run that takes it back after this line finds that it no longer owns the driver's id.
@@ -185,20 +184,19 @@ class Run:
         self.warnings = (
             *warnings,
             *admission.warn_of_another_topic(self.options, self.newest),
-            *first_start.warn_of_gap(
-                self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster
-            ),
+            *first_start.warn_of_gap(self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster),
         )
         return ids
 
-    def _admit(
-        self, newest: Decision | None, batch_id: int, offsets: Sequence[str] | None
-    ) -> tuple[str, ...]:
+    def _admit(self, newest: Decision | None, batch_id: int, offsets: Sequence[str] | None) -> tuple[str, ...]:
         return admission.admit(self.options, self.query_id, newest, batch_id, offsets, self.offset_log)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
-        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what both say of each id's last commit.
-        `before`: the ledger's last look. False, with nothing judged, where an older driver has decided a batch since then."""
+        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what both say of
+        each id's last commit.
+        `before`: the ledger's last look. False, with nothing judged, where an older driver has decided a batch since
+        then.
+        """
         begins = before.newest is None and not self.options.ephemeral
         asked = [*sorted(ids), *([self.driver_id] if begins else [])]
         views = self.transactions.describe(asked) if asked else {}
@@ -218,7 +216,9 @@ class Run:
         return True
 
     def fence_leftovers(self) -> None:
-        """Abort the transactions that earlier runs left open under this pipeline's slots: they would block readers at their offsets."""
+        """Abort the transactions that earlier runs left open under this pipeline's slots: they would block readers at
+        their offsets.
+        """
         ids = self._slot_ids(["Ongoing"])
         if ids:
             log.info("aborting what an earlier run left open under %d ids, from %s on", len(ids), min(ids))
@@ -227,7 +227,8 @@ class Run:
     def clear_hanging(self, ids: Mapping[str, int] | None = None) -> None:
         """Abort transactions of undecided batches that brokers left without a marker.
 
-        The next marker of the same producer id would end them too: a commit would make their records visible beside the rewritten ones.
+        The next marker of the same producer id would end them too: a commit would make their records visible beside the
+        rewritten ones.
         """
         ids = self._slot_ids() if ids is None else ids
         for transactional_id, parts in hanging(self.cluster, self.options.topic, self.newest, ids).items():
@@ -288,7 +289,9 @@ class Run:
         shared: ProducerIdentity | None,
         turns: TurnsBegin | None,
     ) -> Handover:
-        """The hand-over to the process that ends the batch. Call it after the batch is planned; this run is done then."""
+        """The hand-over to the process that ends the batch. Call it after the batch is planned; this run is done
+        then.
+        """
         ends = tuple(sorted(self.ledger.last_commits.items()))
         return Handover(
             self.query_id, batch_id, self.producer.identity, self._began_at, repair, shared, turns, ends, self.warnings
@@ -345,7 +348,8 @@ class Run:
 
     def left_ms(self) -> float:
         """Milliseconds until the batch's transactions time out; infinite where they have no timeout."""
-        # From before the tasks began, so never later than the coordinator's own start, whatever other machines' clocks show.
+        # From before the tasks began, so never later than the coordinator's own start, whatever other machines' clocks
+        # show.
         if self.two_phase:
             return math.inf
         return self.timeout_ms - (runtime.monotonic() - self._began_at) * 1000
@@ -375,8 +379,10 @@ class Run:
         )
 
     def note_end(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
-        """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so that no
-        later run proves it again. Returns the report. `began`, `ended_at`: seconds of `runtime.perf_counter`, 0 for now."""
+        """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so
+        that no later run proves it again. Returns the report. `began`, `ended_at`: seconds of `runtime.perf_counter`, 0
+        for now.
+        """
         self.newest, self.newest_ended, self.asks_anew = decision, True, False
         report = self.report(decision, began, ended_at, resumed=resumed)
         try:

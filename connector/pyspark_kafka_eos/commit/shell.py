@@ -83,8 +83,9 @@ class CommitShell:
         *,
         later: bool = False,
     ) -> None:
-        """`replay`: None where this process cannot run the batch again. `later`: the tasks run after this process has handed the batch
-        over, so lost slots are DEFERRED."""
+        """`replay`: None where this process cannot run the batch again. `later`: the tasks run after this process has
+        handed the batch over, so lost slots are DEFERRED.
+        """
         self.decision = decision
         self.deferred: frozenset[int] = frozenset()
         """The slots that the tasks of another process are to write again."""
@@ -176,8 +177,8 @@ class CommitShell:
             self._transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
             self._run.clean_up()
         except ExactlyOnceError as error:
-            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run. Whatever failed
-            # here, the error that led here is the one to raise.
+            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run. Whatever
+            # failed here, the error that led here is the one to raise.
             log.warning("some transactions of an undecided batch are still open: %s", error)
 
     # ---- the decision, and its repair
@@ -191,9 +192,7 @@ class CommitShell:
     def _write(self) -> None:
         run = self._run
         try:
-            put_decision(
-                run.producer, run.ledger, self.decision, run.options.offsets_group, self._group_offsets
-            )
+            put_decision(run.producer, run.ledger, self.decision, run.options.offsets_group, self._group_offsets)
         except ProducerFenced as error:
             if not run.fenced_by_timeout():
                 raise
@@ -223,10 +222,7 @@ class CommitShell:
         sure = not self._run.mender.await_markers(ended, commit=True)
         # Where a leader is new since the look before the decision, only its log shows whether the records are there.
         unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)
-        return [
-            _ended(seal.slot, answer, seal.slot not in unsure)
-            for seal, answer in zip(seals, answers, strict=True)
-        ]
+        return [_ended(seal.slot, answer, seal.slot not in unsure) for seal, answer in zip(seals, answers, strict=True)]
 
     def _prove(self, seals: Sequence[Seal]) -> Sequence[ev.Event]:
         try:
@@ -254,11 +250,7 @@ class CommitShell:
             if proofs[seal.slot].verdict is ev.Outcome.UNKNOWN and never_ended(self._run.cluster, seal)
         ]
         # The open partitions of a torn slot are committed too: only the aborted ones are rewritten.
-        shown = [
-            seal
-            for seal in seals
-            if proofs[seal.slot].verdict is ev.Outcome.COMMITTED or proofs[seal.slot].lost
-        ]
+        shown = [seal for seal in seals if proofs[seal.slot].verdict is ev.Outcome.COMMITTED or proofs[seal.slot].lost]
         if self._run.mender.await_markers([*shown, *whole], commit=True):
             # Markers were written under an id that another process
             # may have held: only the log shows the outcome.
@@ -287,11 +279,7 @@ class CommitShell:
         slots = frozenset(seal.slot for seal in lost)
         log.warning("the broker aborted decided slots %s; they are written again", sorted(slots))
         if self._replay is None and not self._later:
-            return [
-                ev.RewriteFailed(
-                    f"slots {sorted(slots)} were aborted, and this run cannot replay their batch"
-                )
-            ]
+            return [ev.RewriteFailed(f"slots {sorted(slots)} were aborted, and this run cannot replay their batch")]
         whole = [seal for seal in lost if seal.slot not in self._torn]
         self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])
         self._note_aborted(whole)
@@ -336,13 +324,11 @@ class CommitShell:
         seals: Sequence[Seal],
         any_slot: bool,
     ) -> Sequence[ev.Event]:
-        """Whether the replay of torn transactions fits: each of their partitions has the rows that were decided for it. `torn`: slot -> its
-        lost partitions; what the others have is kept."""
+        """Whether the replay of torn transactions fits: each of their partitions has the rows that were decided for it.
+        `torn`: slot -> its lost partitions; what the others have is kept.
+        """
         # A torn transaction has one seal for its slot; with scope=batch, whose one seal is slot 0's, one for all slots.
-        again = {
-            seal.slot: seals if any_slot else [each for each in seals if each.slot == seal.slot]
-            for seal in lost
-        }
+        again = {seal.slot: seals if any_slot else [each for each in seals if each.slot == seal.slot] for seal in lost}
         moved = [where for seal in lost if seal.slot in torn for where in moved_rows(seal, again[seal.slot])]
         if moved:
             self._drop([seal for seal in seals if not seal.empty])

@@ -22,10 +22,10 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.commit.machine import events as ev
 
 
-def stop_error(
-    effect: ev.Stop, facts: Mapping[str, Fact], why: Mapping[int, str] | None = None
-) -> ExactlyOnceError:
-    """The error to raise for an effect that ends a commit. `why`: of slots, what is not there any more (`absent.why_unknown`)."""
+def stop_error(effect: ev.Stop, facts: Mapping[str, Fact], why: Mapping[int, str] | None = None) -> ExactlyOnceError:
+    """The error to raise for an effect that ends a commit. `why`: of slots, what is not there any more
+    (`absent.why_unknown`).
+    """
     if isinstance(effect, ev.StopBroken):
         return _unknowable(effect, facts, why or {})
     return _ERRORS[type(effect)](effect, facts)
@@ -86,9 +86,7 @@ def _unanswered(effect: ev.StopUnanswered, facts: Mapping[str, Fact]) -> Outcome
 def _unknowable(effect: ev.StopBroken, facts: Mapping[str, Fact], why: Mapping[int, str]) -> DecisionBroken:
     lines = [
         f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
-        + ", ".join(
-            f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
-        )
+        + ", ".join(f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions)
         + (f": {said}" if (said := why.get(seal.slot)) else "")
         for seal in effect.unknown
     ]
@@ -159,9 +157,9 @@ def stranded(
     """The error for open transactions that no client can end: this producer's, in these partitions from these offsets
     on.
 
-    A marker can only be written under the producer id of the records. An id that expired or used up its epochs gets another
-    one, so nothing that this package may send reaches the old transaction. Kafka's own tool does, with rights on the cluster
-    (KIP-664). `follows`: what the next start then does.
+    A marker can only be written under the producer id of the records. An id that expired or used up its epochs gets
+    another one, so nothing that this package may send reaches the old transaction. Kafka's own tool does, with rights
+    on the cluster (KIP-664). `follows`: what the next start then does.
     """
     places = ", ".join(f"{where} (from offset {offset})" for where, offset in sorted(hanging.items()))
     return DecisionBroken(

@@ -36,7 +36,9 @@ _WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes of a shape: see `pyspark_kafka_eos.jobs.job`; of init: 0, or 1 where a file is in the way."""
+    """Run a command. Exit codes of a shape: see `pyspark_kafka_eos.jobs.job`; of init: 0, or 1 where a file is in the
+    way.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] and words[0] in SHAPES:
         return _run(words[0], words[1:])
@@ -70,9 +72,7 @@ def _run(shape: str, words: list[str]) -> int:
             "Python of your Spark\n"
         )
         return _WRONG_USAGE
-    return job.main(
-        module.prepare, getattr(config, form), module.__doc__, words, prog=f"kafka-eos job {shape}"
-    )
+    return job.main(module.prepare, getattr(config, form), module.__doc__, words, prog=f"kafka-eos job {shape}")
 
 
 def _init(shape: str, directory: Path) -> int:

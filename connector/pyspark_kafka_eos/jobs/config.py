@@ -228,9 +228,7 @@ def wrong_fields(body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         try:
             JobConfig.model_validate({name: each for name, each in body.items() if name in common})
         except ValidationError as error:
-            refused += dict.fromkeys(
-                _line(each) for each in error.errors(include_input=False, include_context=False)
-            )
+            refused += dict.fromkeys(_line(each) for each in error.errors(include_input=False, include_context=False))
     return refused, unknown
 
 
@@ -276,6 +274,4 @@ def _line(error: Any) -> str:
 
 def _error(path: Path, problems: list[str]) -> ConfigError:
     lines = dict.fromkeys(problems)
-    return ConfigError(
-        "\n".join([f"{path} cannot be used; nothing was started:", *(f"  {each}" for each in lines)])
-    )
+    return ConfigError("\n".join([f"{path} cannot be used; nothing was started:", *(f"  {each}" for each in lines)]))

@@ -52,12 +52,11 @@ def main(
     """Run the job with the file that the command line names; returns the exit code.
 
     `prepare` returns the job's own part of the query; its name, checkpoint and trigger come from the file,
-    which has the form `form`. `about`: the job's docstring. `prog`: the words that start it; by default the script's name.
+    which has the form `form`. `about`: the job's docstring. `prog`: the words that start it; by default the script's
+    name.
     """
     parser = argparse.ArgumentParser(prog=prog, description=(about or "").partition("\n")[0])
-    parser.add_argument(
-        "--conf-file", type=Path, required=True, help="YAML file, as `kafka-eos job init` writes it"
-    )
+    parser.add_argument("--conf-file", type=Path, required=True, help="YAML file, as `kafka-eos job init` writes it")
     options = parser.parse_args(arguments)
     name = parser.prog.removesuffix(".py")
     try:

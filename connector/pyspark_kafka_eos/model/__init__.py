@@ -1,8 +1,9 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `basis` what rows are read and judged by, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote, `routes` by which topics,
-`decision` what the ledger keeps, `group_offset` what a consumer group does, `handed_over` the version beside what is pickled, `traffic` what
-sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
+`values` has the small ones, `basis` what rows are read and judged by, `references` the grammar of secrets that are
+named by their place, `seal` what a slot wrote, `routes` by which topics, `decision` what the ledger keeps,
+`group_offset` what a consumer group does, `handed_over` the version beside what is pickled, `traffic` what sending a
+batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 
 from pyspark_kafka_eos.model.basis import DEFAULT_MAX_MESSAGE_BYTES, NO_BASIS, Basis, Expired, TopicRules

@@ -3,7 +3,8 @@
 Owns: the rules of a topic that decide whether a row may become a record, the zone and the moment they are applied with.
 Does not know: how a cluster is asked for them, rows.
 Invariants:
-- What is decided as a record is a record in every replay, and a dead letter stays one, whatever session and topics are set to by then.
+- What is decided as a record is a record in every replay, and a dead letter stays one, whatever session and topics are
+  set to by then.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ limit then answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a messag
 class TopicRules:
     """What a topic takes, by its settings; what they do not tell is no rule.
 
-    `max_batch_bytes`: the largest record batch. `needs_keys`: it is compacted. `back_ms`, `ahead_ms`: how far a record's own
-    time may lie before or after now, None for any. `keeps_ms`: how long it keeps a record after the record's own time, None for ever;
+    `max_batch_bytes`: the largest record batch. `needs_keys`: it is compacted. `back_ms`, `ahead_ms`: how far a
+    record's own time may lie before or after now, None for any. `keeps_ms`: how long it keeps a record after the
+    record's own time, None for ever;
     `must_keep`: whether a row that is older than that is refused (on.expired.record).
     """
 
@@ -54,7 +56,9 @@ class TopicRules:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Rows that were written although their topic does not keep records of their time: how many, the oldest time, how long it keeps."""
+    """Rows that were written although their topic does not keep records of their time: how many, the oldest time, how
+    long it keeps.
+    """
 
     topic: str
     rows: int
@@ -82,16 +86,15 @@ class Expired:
     def from_json(data: Any) -> Expired:
         """Read it back; one of `strict.MALFORMED` where it is none."""
         topic, rows, oldest_ms, keeps_ms = strict.several(data, 4)
-        return Expired(
-            strict.text(topic), strict.whole(rows), strict.whole(oldest_ms), strict.whole(keeps_ms)
-        )
+        return Expired(strict.text(topic), strict.whole(rows), strict.whole(oldest_ms), strict.whole(keeps_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
     """What tasks read and judge their rows by.
 
-    `time_zone`: the zone of times without one, "" where there were none. `judged_ms`: the moment from which the rows' own times are
+    `time_zone`: the zone of times without one, "" where there were none. `judged_ms`: the moment from which the rows'
+    own times are
     judged, 0 where no row had one. `topics`: the rules of each topic that rows went to.
     """
 
@@ -101,7 +104,9 @@ class Basis:
 
     @staticmethod
     def of_all(several: Iterable[Basis | None]) -> Basis:
-        """What several tasks of one plan had, together. A topic whose settings are changed between two of them has either's rules."""
+        """What several tasks of one plan had, together. A topic whose settings are changed between two of them has
+        either's rules.
+        """
         known = [each for each in several if each is not None]
         topics = {name: rules for each in known for name, rules in each.topics}
         return Basis(
@@ -118,9 +123,7 @@ class Basis:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Basis:
         """Read it back; one of `strict.MALFORMED` where it is none."""
-        topics = tuple(
-            (strict.topic(name), TopicRules.from_json(rules)) for name, rules in data["topics"].items()
-        )
+        topics = tuple((strict.topic(name), TopicRules.from_json(rules)) for name, rules in data["topics"].items())
         return Basis(strict.text(data["time_zone"]), strict.time_ms(data["judged_ms"]), topics)
 
 

@@ -27,8 +27,9 @@ from pyspark_kafka_eos.model.write_settings import NO_ROW_OPTIONS, RowOptions
 
 
 class LoggedOffsets(tuple[str, ...]):
-    """A batch's entry of Spark's offset log: a text for each source. `planned_ms`: when Spark planned the batch, where those texts do
-    not tell which rows they are; None where they do."""
+    """A batch's entry of Spark's offset log: a text for each source. `planned_ms`: when Spark planned the batch, where
+    those texts do not tell which rows they are; None where they do.
+    """
 
     planned_ms: int | None
 
@@ -52,14 +53,16 @@ LEDGER_FORMAT_VERSION = 1
 class Decision:
     """The driver's durable decision to commit a batch: which slots wrote what, and from which source offsets.
 
-    `source_offsets` is Spark's offset-log line per source (JSON text); `planned_ms` as in `LoggedOffsets`. `repaired` counts rewrites of lost slots.
+    `source_offsets` is Spark's offset-log line per source (JSON text); `planned_ms` as in `LoggedOffsets`. `repaired`
+    counts rewrites of lost slots.
     `earlier`: the ids of this pipeline that have no part in this batch, each with the identity that its last
     commit left, and after a repair those whose missing markers were written under another identity than the
     sealed one. `warnings`: the warnings that were logged for the batch. `traffic`: what its tasks needed to
     send its records, as far as this run wrote them; None where nothing was sent.
-    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `basis`: what
-    they read and judged their rows by, likewise. `row_options`: the query's options that they had, likewise. `number`: how many decisions the pipeline
-    has made with this one, repairs included; of two decisions in different partitions of the ledger the higher one is the newer.
+    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `basis`: what they
+    read and judged their rows by, likewise. `row_options`: the query's options that they had, likewise. `number`: how
+    many decisions the pipeline has made with this one, repairs included; of two decisions in different partitions of
+    the ledger the higher one is the newer.
     """
 
     pipeline: str
@@ -89,8 +92,9 @@ class Decision:
     def repaired_by(
         self, seals: tuple[Seal, ...], last_commits: Mapping[str, ProducerIdentity] | None = None
     ) -> Decision:
-        """This decision with the seals after one more repair. `last_commits`: id -> the identity that its last commit left it at,
-        which is not the sealed one where missing markers of a slot were written since."""
+        """This decision with the seals after one more repair. `last_commits`: id -> the identity that its last commit
+        left it at, which is not the sealed one where missing markers of a slot were written since.
+        """
         before = {seal.slot: seal for seal in self.seals}
         again = [seal for seal in seals if seal != before.get(seal.slot)]
         traffic = Traffic.of_all([self.traffic, *(seal.traffic for seal in again)])
@@ -98,9 +102,7 @@ class Decision:
         left = {**self.ends, **(last_commits or {})}
         sealed = {seal.transactional_id: seal.end_identity for seal in seals}
         earlier = [
-            (name, each)
-            for name, each in sorted(left.items())
-            if name not in written and each != sealed.get(name)
+            (name, each) for name, each in sorted(left.items()) if name not in written and each != sealed.get(name)
         ]
         return replace(
             self,
@@ -202,7 +204,9 @@ class Decision:
 
 
 def require_format(body: Mapping[str, Any], known: int, what: str) -> None:
-    """LedgerUnreadable where `what` is of another format than `known`; one of `strict.MALFORMED` where it states none."""
+    """LedgerUnreadable where `what` is of another format than `known`; one of `strict.MALFORMED` where it states
+    none.
+    """
     found = strict.whole(body["version"])
     if found == known:
         return
@@ -242,7 +246,9 @@ class _Reading:
         self._usual: list[Seal] = []
 
     def seal_in(self, data: dict[str, Any]) -> Any:
-        """A seal as soon as it is read, so that its dict is free again. What is none stays as it is and is judged after the version."""
+        """A seal as soon as it is read, so that its dict is free again. What is none stays as it is and is judged after
+        the version.
+        """
         if "transactional_id" not in data:
             return data
         usual = "topics" not in data
@@ -257,9 +263,7 @@ class _Reading:
     def with_topics(self, seals: Any, entries: Any) -> tuple[Seal, ...]:
         """All seals, those without topics of their own with the record's."""
         topics = {topic.name: topic for topic in map(RoutedTopic.from_json, strict.several(entries))}
-        found = tuple(
-            each if isinstance(each, Seal) else Seal.from_json(each) for each in strict.several(seals)
-        )
+        found = tuple(each if isinstance(each, Seal) else Seal.from_json(each) for each in strict.several(seals))
         known: dict[frozenset[str], tuple[RoutedTopic, ...]] = {}
         for seal in self._usual:
             names = seal.topic_names

@@ -3,7 +3,8 @@
 Owns: the text in the offset's metadata, and its version.
 Does not know: requests, whether what it stands on is still so (`spark.source_logs`).
 Invariants:
-- What another client wrote as metadata is no claim of ours: the offset and the leader's epoch are all that is taken of it.
+- What another client wrote as metadata is no claim of ours: the offset and the leader's epoch are all that is taken of
+  it.
 - The text names the cluster: tools that mirror a group copy it, and translate the offset.
 Source: KIP-211 (the metadata), KIP-320 (the epoch); Kafka's groups keep no topic id.
 """
@@ -26,8 +27,9 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class GroupOffset:
-    """The offset, the epoch of the leader under which it was found (-1 where unknown), and the ids of its topic and of its cluster
-    (empty where unknown; a topic's id is never without its cluster's)."""
+    """The offset, the epoch of the leader under which it was found (-1 where unknown), and the ids of its topic and of
+    its cluster (empty where unknown; a topic's id is never without its cluster's).
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -49,8 +51,7 @@ GroupOffsets = Mapping[TopicPartition, GroupOffset | int]
 def placed(offsets: GroupOffsets) -> dict[TopicPartition, GroupOffset]:
     """The offsets, those that are bare numbers too."""
     return {
-        where: offset if isinstance(offset, GroupOffset) else GroupOffset(offset)
-        for where, offset in offsets.items()
+        where: offset if isinstance(offset, GroupOffset) else GroupOffset(offset) for where, offset in offsets.items()
     }
 
 

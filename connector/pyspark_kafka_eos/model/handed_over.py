@@ -4,11 +4,11 @@ Owns: the version beside the bytes, what stands for a value of another version, 
 Does not know: what is handed over, how the processes reach each other.
 Invariants:
 - Nothing of another version is interpreted, neither its classes nor its fields.
-- Reading never fails. The first use of a value of another version does: what is raised while Spark reads a pickle reaches the user as a
-  traceback, what is raised while a task or a commit runs as a sentence.
+- Reading never fails. The first use of a value of another version does: what is raised while Spark reads a pickle
+  reaches the user as a traceback, what is raised while a task or a commit runs as a sentence.
 
-A driver with one wheel and executors with another one would else run until a field or a module is missing, or misread what has
-another meaning by now. Nothing handed over outlives its query, so no version ever has to read another one's.
+A driver with one wheel and executors with another one would else run until a field or a module is missing, or misread
+what has another meaning by now. Nothing handed over outlives its query, so no version ever has to read another one's.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ class _Plain(pickle.Pickler):
     """Without a version of its own for each value inside."""
 
     def reducer_override(self, value: Any) -> Any:
-        return (
-            object.__reduce_ex__(value, pickle.HIGHEST_PROTOCOL)
-            if isinstance(value, HandedOver)
-            else NotImplemented
-        )
+        return object.__reduce_ex__(value, pickle.HIGHEST_PROTOCOL) if isinstance(value, HandedOver) else NotImplemented
 
 
 class OtherVersion:

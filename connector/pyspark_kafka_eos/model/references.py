@@ -1,7 +1,7 @@
 """Secrets that an option names in place of its text: where the process that connects finds them.
 
-Owns: the grammar `${env:NAME}`, `${file:PATH}`, `${file:PATH:KEY}`, `${directory:PATH:NAME}`, as of Kafka's config providers (KIP-297,
-KIP-421, KIP-887).
+Owns: the grammar `${env:NAME}`, `${file:PATH}`, `${file:PATH:KEY}`, `${directory:PATH:NAME}`, as of Kafka's config
+providers (KIP-297, KIP-421, KIP-887).
 Does not know: whether the variable or the file exists.
 Invariants: only a whole value is a reference. A text that merely contains one is a secret itself.
 """

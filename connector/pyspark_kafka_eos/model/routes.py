@@ -16,9 +16,10 @@ from pyspark_kafka_eos.model import strict
 
 @dataclass(frozen=True, order=True)
 class RoutedTopic:
-    """A topic as a task routed rows by it: the key of a row chooses one of `partitions`, so the same row goes to another one
-    where partitions have been added since. `topic_id` tells it from a later topic of the same name (KIP-516); empty where
-    the brokers report no ids (Metadata before version 10)."""
+    """A topic as a task routed rows by it: the key of a row chooses one of `partitions`, so the same row goes to
+    another one where partitions have been added since. `topic_id` tells it from a later topic of the same name
+    (KIP-516); empty where the brokers report no ids (Metadata before version 10).
+    """
 
     name: str
     topic_id: str
@@ -41,8 +42,9 @@ Apart = tuple[tuple[int, tuple[RoutedTopic, ...]], ...]
 
 @dataclass(frozen=True)
 class Routes:
-    """What a batch was routed by. `usual`: each topic as most slots routed by it, by name. `apart`: the slots that did not; tasks that
-    asked for a topic's partitions before and behind their addition route by different numbers."""
+    """What a batch was routed by. `usual`: each topic as most slots routed by it, by name. `apart`: the slots that did
+    not; tasks that asked for a topic's partitions before and behind their addition route by different numbers.
+    """
 
     usual: tuple[RoutedTopic, ...] = ()
     apart: Apart = ()

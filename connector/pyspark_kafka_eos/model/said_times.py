@@ -19,7 +19,9 @@ def span(ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """A moment in UTC, to the second: `2026-11-21T17:40:01+00:00`. In milliseconds since 1970 where no calendar has it."""
+    """A moment in UTC, to the second: `2026-11-21T17:40:01+00:00`. In milliseconds since 1970 where no calendar has
+    it.
+    """
     try:
         return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,5 @@
-"""What one slot wrote, as its task states it: the seal, its parts, the topics as they were when the task routed its rows.
+"""What one slot wrote, as its task states it: the seal, its parts, the topics as they were when the task routed its
+rows.
 
 Owns: the fields, and their JSON form within a decision and on the way from a task to the driver.
 Does not know: how they are made, sent or stored; what is decided.
@@ -27,8 +28,10 @@ _MOST_VERSION = 127
 class SealedPartition:
     """What one slot wrote to one partition: where its records begin and the last sequence it used there.
     `digest`: this partition's share of the slot's digest; None where a slot wrote to one partition only.
-    `leader_epoch`: of the newest leader that the writer knew when all was acknowledged, -1 where its brokers report none. That
-    leader and every later one have the records, unless they are lost (KIP-320); an earlier one cannot know of them."""
+    `leader_epoch`: of the newest leader that the writer knew when all was acknowledged, -1 where its brokers report
+    none. That leader and every later one have the records, unless they are lost (KIP-320); an earlier one cannot know
+    of them.
+    """
 
     topic: str
     partition: int
@@ -78,7 +81,9 @@ class KeptPartition:
 
 @dataclass(frozen=True)
 class StageTask:
-    """A task of Spark's: the number of its stage, and its own, which Spark counts over all starts of tasks of the application."""
+    """A task of Spark's: the number of its stage, and its own, which Spark counts over all starts of tasks of the
+    application.
+    """
 
     stage: int
     number: int
@@ -94,12 +99,13 @@ class Seal:
     use the same. `two_phase`: it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`:
     how many of the records are rows that could not be written to their topic. `kept`: the parts that needed
     no repair, where the broker lost only a part of the slot; `records`, `bytes` and `digest` count them,
-    `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
-    that it may not send to; no decision has it. `topics`: every topic that the slot wrote to, as the task routed by it, in
+    `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions that it
+    may not send to; no decision has it. `topics`: every topic that the slot wrote to, as the task routed by it, in
     order of name and id; `apart`: in the one seal of a batch in one transaction, the tasks that routed by
-    others. For the metrics only: `retries`, record batches that were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
-    sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `basis`: what the
-    task read and judged its rows by; it goes the same way. `expired`: what it wrote that a topic does not keep, for a warning.
+    others. For the metrics only: `retries`, record batches that were sent more than once; `attempt`, how many earlier
+    attempts of the task this one has fenced; `traffic`, what sending took, which a task reports to the driver and the
+    ledger keeps as the batch's sum. `basis`: what the task read and judged its rows by; it goes the same way.
+    `expired`: what it wrote that a topic does not keep, for a warning.
     `stage`: which task of Spark's wrote it, for the driver alone.
     """
 
@@ -219,8 +225,7 @@ class Seal:
             measured=_parts(data.get("measured", [])),
             topics=_topics(data["topics"]),
             apart=tuple(
-                (strict.int32(slot), _topics(entries))
-                for slot, entries in strict.several(data.get("apart", []))
+                (strict.int32(slot), _topics(entries)) for slot, entries in strict.several(data.get("apart", []))
             ),
             traffic=Traffic.from_json(data.get("traffic")),
             stage=StageTask(*map(int, data["stage"])) if "stage" in data else None,

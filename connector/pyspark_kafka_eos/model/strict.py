@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
-"""What reading a record raises that is not of this package. A text with 100,000 opening brackets is a RecursionError."""
+"""What reading a record raises that is not of this package. A text with 100,000 opening brackets is a
+RecursionError.
+"""
 
 MOST = 2**63 - 1
 """The largest number that Kafka's protocol has."""

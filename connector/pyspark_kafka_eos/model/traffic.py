@@ -19,9 +19,11 @@ from pyspark_kafka_eos.model import strict
 class Traffic:
     """Answered Produce requests and what they carried.
 
-    `requests`: answered requests; `record_batches`: record batches in them, also those that were sent again; `sent_bytes`: of
-    these batches as sent, that is compressed. `waited_us`: microseconds from sending to the answer, summed over the requests;
-    `longest_us`: of the slowest one. `throttled_ms`: milliseconds for which brokers asked this client to wait (quotas), summed.
+    `requests`: answered requests; `record_batches`: record batches in them, also those that were sent again;
+    `sent_bytes`: of these batches as sent, that is compressed. `waited_us`: microseconds from sending to the answer,
+    summed over the requests;
+    `longest_us`: of the slowest one. `throttled_ms`: milliseconds for which brokers asked this client to wait (quotas),
+    summed.
     `connections`: open connections to brokers, the most that one process had when its task ended.
     """
 

@@ -45,7 +45,9 @@ class Secret:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        """Options are validated with pydantic, on the driver: an instance passes as it is, and is dumped as asterisks."""
+        """Options are validated with pydantic, on the driver: an instance passes as it is, and is dumped as
+        asterisks.
+        """
         from pydantic_core import core_schema
 
         shown = core_schema.plain_serializer_function_ser_schema(str)
@@ -53,10 +55,12 @@ class Secret:
 
 
 class SecretReference(Secret):
-    """Where a secret is: a variable of the environment, or a file of the process that connects. Its text is not in here, so it is in
-    no pickle, and `pyspark_kafka_eos.client.net.credentials.secrets` reads it anew at each connection.
+    """Where a secret is: a variable of the environment, or a file of the process that connects. Its text is not in
+    here, so it is in no pickle, and `pyspark_kafka_eos.client.net.credentials.secrets` reads it anew at each
+    connection.
 
-    `source`: "env" or "file"; `name`: the variable, or the file's path; `key`: the line of a properties file, None for the whole file.
+    `source`: "env" or "file"; `name`: the variable, or the file's path; `key`: the line of a properties file, None for
+    the whole file.
     """
 
     __slots__ = ("key", "name", "source")

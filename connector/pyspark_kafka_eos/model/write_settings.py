@@ -20,8 +20,10 @@ _LEVELS = (-131_072, 22)
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """The options on which it depends where a row goes and whether it is a dead letter: those of `WriteSettings` by the same
-    names. A decision keeps them, because a replay has to do as was decided whatever the query's options are by then."""
+    """The options on which it depends where a row goes and whether it is a dead letter: those of `WriteSettings` by the
+    same names. A decision keeps them, because a replay has to do as was decided whatever the query's options are by
+    then.
+    """
 
     topic: str | None = None
     dead_letter_topic: str | None = None
@@ -65,11 +67,12 @@ NO_ROW_OPTIONS = RowOptions()
 class WriteSettings(HandedOver):
     """How rows are written. A task option is a field here and a row in `pyspark_kafka_eos.options`.
 
-    `topic`: where all rows go, None where each row names its own. `compression_level`: of the codec
-    `compression`, by Kafka's numbers; None for its default. `max_request_bytes`: the largest record,
-    None where only the topic limits it. `max_unpacked_bytes`: of a record that fits its topic only compressed. `guarantee`: "exactly-once", "at-least-once" (idempotent, without
-    transactions), "none" (also without retries). `dead_letter_topic`: where rows go that cannot be written,
-    None where they fail the batch. `on_expired`: "warn" or "refuse", for a row that is older than its topic keeps records.
+    `topic`: where all rows go, None where each row names its own. `compression_level`: of the codec `compression`, by
+    Kafka's numbers; None for its default. `max_request_bytes`: the largest record, None where only the topic limits it.
+    `max_unpacked_bytes`: of a record that fits its topic only compressed. `guarantee`: "exactly-once", "at-least-once"
+    (idempotent, without transactions), "none" (also without retries). `dead_letter_topic`: where rows go that cannot be
+    written, None where they fail the batch. `on_expired`: "warn" or "refuse", for a row that is older than its topic
+    keeps records.
     """
 
     pipeline: str
@@ -78,7 +81,9 @@ class WriteSettings(HandedOver):
     compression: str = "none"
     compression_level: int | None = None
     batch_bytes: int = 1_048_576
-    """Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small records."""
+    """Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small
+    records.
+    """
     delivery_timeout_ms: int = 120_000
     max_request_bytes: int | None = None
     max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES

@@ -2,7 +2,8 @@
 
 Owns: which right is for what; the spelling of kafka-acls, of Strimzi's KafkaUser and of Confluent's CLI.
 Does not know: which rights are granted already.
-Invariants: DESCRIBE is not listed where another right implies it (Kafka's StandardAuthorizer: READ, WRITE, DELETE, ALTER).
+Invariants: DESCRIBE is not listed where another right implies it (Kafka's StandardAuthorizer: READ, WRITE, DELETE,
+ALTER).
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def needed(
 ) -> Needed:
     """The least rights with which a query runs.
 
-    `outputs`, `sources`: topics that the options do not name. `create`: the first run makes the ledger. `doctor`: what kafka-eos
-    doctor and verify see more with. `df_write`: the sink is a write of a DataFrame, which commits no offsets.
+    `outputs`, `sources`: topics that the options do not name. `create`: the first run makes the ledger. `doctor`: what
+    kafka-eos doctor and verify see more with. `df_write`: the sink is a write of a DataFrame, which commits no offsets.
     """
     acls, unknown = list[Acl](), list[str]()
     read_by_source = _read(source, unknown)
@@ -65,12 +66,8 @@ def needed(
             if not df_write:
                 acls += _offsets(sink, read, unknown)
         if doctor:
-            acls.append(
-                Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps")
-            )
-    why = (
-        "the source" if sink is None or not sink.transactional else "the source, and its offsets in the group"
-    )
+            acls.append(Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps"))
+    why = "the source" if sink is None or not sink.transactional else "the source, and its offsets in the group"
     acls += [Acl(TOPIC, each, ("Read", *(("DescribeConfigs",) if doctor else ())), why) for each in read]
     return Needed(tuple(acls), tuple(unknown))
 
@@ -90,9 +87,7 @@ def _transactions(sink: SinkOptions, *, create: bool, doctor: bool) -> Iterator[
     if sink.pipeline:
         yield Acl(IDS, f"{sink.pipeline}.", ("Write",), "the transactions of tasks and driver", prefixed=True)
     else:
-        yield Acl(
-            IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True
-        )
+        yield Acl(IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True)
     more = (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))
     yield Acl(TOPIC, sink.ledger_topic, ("Read", "Write", *more), "the ledger")
     if sink.scope == "batch":
@@ -103,9 +98,7 @@ def _offsets(sink: SinkOptions, read: Sequence[str], unknown: list[str]) -> Iter
     if sink.offsets_group:
         yield Acl(GROUP, sink.offsets_group, ("Read",), "the source's offsets, committed with each batch")
         if not read:
-            unknown.append(
-                "Read on each topic of the source, where it is on this cluster: give them with --source"
-            )
+            unknown.append("Read on each topic of the source, where it is on this cluster: give them with --source")
 
 
 def _read(source: SourceOptions | None, unknown: list[str]) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
-"""Is a decided batch in the output, whole and unchanged, and has its pipeline committed nothing else? The log against the ledger.
+"""Is a decided batch in the output, whole and unchanged, and has its pipeline committed nothing else? The log against
+the ledger.
 
 Owns: the verdict on each sealed transaction, which topics are searched for more, from when on.
-Does not know: coordinators (they are not asked: the log is the evidence), how logs are read (`counting`), what follows from a verdict.
+Does not know: coordinators (they are not asked: the log is the evidence), how logs are read (`counting`), what follows
+from a verdict.
 Invariants:
 - MATCHES is returned only where every record of the transaction was read below the last stable offset, up to
   its commit marker, and their count and digest equal the ledger's.
@@ -14,8 +16,10 @@ also where the rows beside it have times of their own. Each batch of records hol
 One transaction may belong to several slots (scope=batch writes them all under one producer). So a verdict is
 on a transaction: on the sum of its slots' counts and digests. The digest does not depend on the order of records.
 
-What was committed and never decided is searched for in all partitions of the topics that the decisions name, and of those
-that the caller adds: from the first sealed offset of the batches on, and in other partitions from the time when they were begun.
+What was committed and never decided is searched for in all partitions of the topics that the decisions name, and of
+those
+that the caller adds: from the first sealed offset of the batches on, and in other partitions from the time when they
+were begun.
 """
 
 from __future__ import annotations
@@ -37,8 +41,10 @@ from pyspark_kafka_eos.operations.undecided import Commit, KnownCommits, Undecid
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 
 _CLOCKS_DIFFER_MS = 10 * 60_000
-"""How much earlier than the tasks' clocks said a partition is searched. Clocks that differ by more hide what was committed there
-at about the time of the batch; ten times as much reads an hour of other applications' records for nothing."""
+"""How much earlier than the tasks' clocks said a partition is searched. Clocks that differ by more hide what was
+committed there at about the time of the batch; ten times as much reads an hour of other applications' records for
+nothing.
+"""
 
 
 class Verdict(str, Enum):
@@ -72,8 +78,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class History:
-    """What the ledger has of a pipeline. `known`: its decisions, the oldest first, without a gap, those whose transaction has no
-    end yet too; `verified`: those of them whose output is read, the newest ones; `older`: whether the ledger has others before."""
+    """What the ledger has of a pipeline. `known`: its decisions, the oldest first, without a gap, those whose
+    transaction has no end yet too; `verified`: those of them whose output is read, the newest ones; `older`: whether
+    the ledger has others before.
+    """
 
     known: Sequence[Decision]
     verified: Sequence[Decision]
@@ -82,8 +90,9 @@ class History:
 
 @dataclass(frozen=True)
 class Proof:
-    """The verdicts on each verified decision, and what was found beside them in so many partitions of these topics. `older`: the
-    pipelines of which the ledger has batches before the verified ones."""
+    """The verdicts on each verified decision, and what was found beside them in so many partitions of these topics.
+    `older`: the pipelines of which the ledger has batches before the verified ones.
+    """
 
     batches: list[tuple[Decision, list[Finding]]]
     undecided: list[Undecided]
@@ -106,13 +115,14 @@ def prove(
     newer: Callable[[str], Sequence[Decision]] = lambda _: (),
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Proof:
-    """The verdict on every transaction of the verified batches (slots that wrote nothing have none), and every other commit of the
-    pipelines' producers from those batches on that no decision names.
+    """The verdict on every transaction of the verified batches (slots that wrote nothing have none), and every other
+    commit of the pipelines' producers from those batches on that no decision names.
 
-    `topics`: where the pipelines may have written, beside the topics that their decisions name. `newer`: the decisions of a
-    pipeline by now, as `History.known`: a run may decide further batches while this reads. `progress` is told how many partitions
-    are read, of how many.
-    AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition cannot be read now.
+    `topics`: where the pipelines may have written, beside the topics that their decisions name. `newer`: the decisions
+    of a
+    pipeline by now, as `History.known`: a run may decide further batches while this reads. `progress` is told how many
+    partitions are read, of how many. AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition
+    cannot be read now.
     """
     histories = [each for each in histories if each.verified]
     decided = [each for history in histories for each in history.verified]
@@ -127,20 +137,14 @@ def prove(
     parts = [part for _, own in grouped for each in own for part in each.parts.values()]
     places = _places(decided)
     there = {where: places[where] for where in absence.existing(cluster, places)}
-    count(
-        cluster, parts, watch, _further(cluster, searched, {where.topic for where in there}) | there, progress
-    )
+    count(cluster, parts, watch, _further(cluster, searched, {where.topic for where in there}) | there, progress)
     undecided = _undecided(grouped, watch.commits, owners)
     for name in {each.pipeline for each in undecided}:
         # Decided since the ledger was read: a commit comes after its decision.
         by_now = KnownCommits(newer(name) or next(h.known for h in histories if h.known[0].pipeline == name))
-        undecided = [
-            each for each in undecided if each.pipeline != name or by_now.undecided(each.commit) is not None
-        ]
+        undecided = [each for each in undecided if each.pipeline != name or by_now.undecided(each.commit) is not None]
     behind = {id(each): history.verified[-1] for history in histories for each in history.verified[:-1]}
-    verdicts = [
-        (decision, [_judge(each, behind.get(id(decision))) for each in own]) for decision, own in grouped
-    ]
+    verdicts = [(decision, [_judge(each, behind.get(id(decision))) for each in own]) for decision, own in grouped]
     older = sorted(each.known[0].pipeline for each in histories if each.older)
     return Proof(verdicts, undecided, tuple(sorted(searched)), watch.partitions, tuple(older))
 
@@ -169,8 +173,10 @@ def _places(decided: Iterable[Decision]) -> dict[TopicPartition, LogMark]:
 
 
 def _further(cluster: Cluster, topics: Iterable[str], fresh: Set[str]) -> dict[TopicPartition, LogMark]:
-    """All partitions of the topics, with nothing known, by leaders that every broker was asked for; of a topic that does not exist any more
-    there are none. `fresh`: the topics that are known to be there."""
+    """All partitions of the topics, with nothing known, by leaders that every broker was asked for; of a topic that
+    does not exist any more
+    there are none. `fresh`: the topics that are known to be there.
+    """
     ask_every_broker(cluster, fresh)
     return {
         TopicPartition(topic, number): LogMark()
@@ -247,7 +253,9 @@ def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, int, Sea
 
 
 def _judge(transaction: _Transaction, newest: Decision | None) -> Finding:
-    """`newest`: a later decision of the pipeline, None where there is none: a run proves and repairs the newest one only."""
+    """`newest`: a later decision of the pipeline, None where there is none: a run proves and repairs the newest one
+    only.
+    """
     seals = transaction.seals
     expected_records = sum(seal.records for seal in seals)
     expected_digest = sum(seal.digest for seal in seals) & _64_BITS

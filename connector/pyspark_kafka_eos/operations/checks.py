@@ -206,9 +206,7 @@ class _Examiner:
             )
             return Check("timeouts", "fail", seen, "lower transaction.margin.ms", error=too_long)
         if margin * 2 > used:
-            return Check(
-                "timeouts", "warn", seen, "batches have less than half of the time; raise the timeout"
-            )
+            return Check("timeouts", "warn", seen, "batches have less than half of the time; raise the timeout")
         return Check("timeouts", "ok", seen)
 
     # ---- rights that no answer lists
@@ -229,14 +227,10 @@ class _Examiner:
         prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {self.options.pipeline}."
         if denied:
             message = f"no right to write under transactional id {', '.join(denied)}; {prefix}"
-            error = AuthorizationFailed(
-                f"{message}; nothing was written", {"transactional_ids": tuple(denied)}
-            )
+            error = AuthorizationFailed(f"{message}; nothing was written", {"transactional_ids": tuple(denied)})
             yield Check("transactional-ids", "fail", message.partition(";")[0], prefix, error=error)
         elif None in answers.values():
-            yield Check(
-                "transactional-ids", "unknown", "the coordinator gave no definite answer", "ask again"
-            )
+            yield Check("transactional-ids", "unknown", "the coordinator gave no definite answer", "ask again")
         else:
             yield Check("transactional-ids", "ok", f"WRITE and DESCRIBE on {', '.join(names)}")
 
@@ -245,9 +239,7 @@ class _Examiner:
             return
         found = rights.cluster_rights(self.cluster)
         if found is None:
-            yield Check(
-                "idempotent-write", "unknown", "no right to describe the cluster", "grant DESCRIBE on it"
-            )
+            yield Check("idempotent-write", "unknown", "no right to describe the cluster", "grant DESCRIBE on it")
         elif "IDEMPOTENT_WRITE" in found:
             yield Check("idempotent-write", "ok", "IDEMPOTENT_WRITE on the cluster")
         else:
@@ -346,9 +338,7 @@ class _Examiner:
                 f"them with: kafka-eos transactions explain {pipeline}", pipeline,
             )  # fmt: skip
             return
-        seen = (
-            f"{len(found)} transactional ids, none with an open transaction" if found else "no id is in use"
-        )
+        seen = f"{len(found)} transactional ids, none with an open transaction" if found else "no id is in use"
         yield Check("id-collisions", "ok", seen, "", pipeline)
 
     def group(self) -> Iterator[Check]:

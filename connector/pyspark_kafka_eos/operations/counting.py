@@ -1,11 +1,13 @@
-"""Reads partitions back: counts what sealed transactions have in them, and notes every other commit of the producers that are watched.
+"""Reads partitions back: counts what sealed transactions have in them, and notes every other commit of the producers
+that are watched.
 
 Owns: one pass over each partition, what a hole in the log means.
 Does not know: the ledger, what was decided, what follows from a count (`audit`, `undecided`).
 Invariants:
 - Only what a reader of committed records gets is counted, up to the transaction's marker.
 - Memory does not grow with the output.
-- What a cleaner may have removed is GONE, never ABORTED or an end with fewer records. The log tells it, not the topic's settings of
+- What a cleaner may have removed is GONE, never ABORTED or an end with fewer records. The log tells it, not the topic's
+  settings of
   today: a leader gives out offsets without a hole, so one that is missing was removed.
 Sources: KIP-98 (what a reader of committed records sees), the digest of `pyspark_kafka_eos.records` (format 1).
 """
@@ -35,7 +37,9 @@ from pyspark_kafka_eos.records import (
 from pyspark_kafka_eos.slot.dead_letters import is_dead_letter
 
 _LOOK_BACK = 1000
-"""Offsets read first, where records of a transaction are older than the part that is read; doubled from step to step."""
+"""Offsets read first, where records of a transaction are older than the part that is read; doubled from step to
+step.
+"""
 
 
 class Ended(str, Enum):
@@ -51,8 +55,9 @@ class Ended(str, Enum):
 class Part:
     """One transaction in one partition: what is expected, what was counted so far, and how it ended there.
 
-    `last_marker_epoch`: a marker with a later one may be of a later transaction. `buried`: the pipeline and the batch of the dead
-    letters that may be among the records; None where there are none. `topic_id`: of the topic that was written to, "" where no
+    `last_marker_epoch`: a marker with a later one may be of a later transaction. `buried`: the pipeline and the batch
+    of the dead letters that may be among the records; None where there are none. `topic_id`: of the topic that was
+    written to, "" where no
     writer knew it. `buried_more`: what those add to `plain` less what they add
     to `stamped`, the sums of the records' digests without and with their times.
     """
@@ -102,9 +107,10 @@ class Part:
 
 @dataclass
 class Watch:
-    """The producers of which every commit is noted, in all partitions of these topics. `since_ms`: in a
-    partition without parts, from the records of that time on (ms since 1970). `suspects`: whether a marker of a watched producer
-    is worth looking for records that are older than what is read."""
+    """The producers of which every commit is noted, in all partitions of these topics. `since_ms`: in a partition
+    without parts, from the records of that time on (ms since 1970). `suspects`: whether a marker of a watched producer
+    is worth looking for records that are older than what is read.
+    """
 
     producers: Collection[int]
     topics: Collection[str]
@@ -119,11 +125,11 @@ def count(
     cluster: Cluster, parts: Iterable[Part], watch: Watch, there: absence.Places,
     progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
-    """Fill in the parts and the watch's commits. `there`: the partitions that exist, of the parts and of the watch's topics, with what
-    has to be known of the logs that the parts are in.
+    """Fill in the parts and the watch's commits. `there`: the partitions that exist, of the parts and of the watch's
+    topics, with what has to be known of the logs that the parts are in.
 
-    Each partition is read once, from its first part on, or where it has none from the watch's time on. AuthorizationFailed without
-    READ on a topic, BrokerUnavailable where a partition cannot be read now.
+    Each partition is read once, from its first part on, or where it has none from the watch's time on.
+    AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition cannot be read now.
     """
     by_partition: dict[TopicPartition, list[Part]] = {where: [] for where in there}
     for part in parts:
@@ -149,9 +155,7 @@ def count(
         # What is gone says where to begin, too: the watch goes on behind it.
         start = min((part.first_offset for part in own), default=since.get(where))
         if start is not None and start < end:
-            _Reading(cluster, where, own, watch, begin, there[where].topic_id).read_transactions(
-                max(start, begin), end
-            )
+            _Reading(cluster, where, own, watch, begin, there[where].topic_id).read_transactions(max(start, begin), end)
         for part in own:
             if part.end is None:
                 part.end, part.reason = _beyond(cluster, part)
@@ -250,13 +254,12 @@ class _Reading:
     def _commit(self, first: BatchInfo, records: int, marker: BatchInfo) -> None:
         identity = ProducerIdentity(first.producer_id, first.producer_epoch)
         if records:
-            self._watch.commits.append(
-                Commit(self._where, identity, marker.producer_epoch, first.base_offset, records)
-            )
+            self._watch.commits.append(Commit(self._where, identity, marker.producer_epoch, first.base_offset, records))
 
     def _look_back(self, marker: BatchInfo, start: int) -> None:
-        """Note what a commit has before the part that was read: a transaction may begin there, and its records may say that they
-        are older than they are. Nothing where the commit is of a transaction without records here."""
+        """Note what a commit has before the part that was read: a transaction may begin there, and its records may say
+        that they are older than they are. Nothing where the commit is of a transaction without records here.
+        """
         size, upper, found = _LOOK_BACK, start, None
         while upper > self._begin and found is None:
             lower = max(self._begin, upper - size)
@@ -266,8 +269,9 @@ class _Reading:
             self._commit(*found, marker)
 
     def _before(self, producer_id: int, lower: int, upper: int) -> tuple[BatchInfo, int] | None:
-        """The producer's last transaction between two offsets that has no marker there: its first batch, how many records; 0
-        where it has none. None where there is nothing of the producer."""
+        """The producer's last transaction between two offsets that has no marker there: its first batch, how many
+        records; 0 where it has none. None where there is nothing of the producer.
+        """
         offset, found = lower, None
         while offset < upper:
             read = self._fetch(offset)
@@ -307,15 +311,13 @@ class _Holes:
 def _is_buried(batch: Batch, pipeline: str, batch_id: int) -> bool:
     """Whether a batch has dead letters of this decision. The first record tells it for all."""
     rows = decode_many([batch])
-    return (
-        rows.headers is not None
-        and len(rows) > 0
-        and is_dead_letter(rows.headers[0].as_py(), pipeline, batch_id)
-    )
+    return rows.headers is not None and len(rows) > 0 and is_dead_letter(rows.headers[0].as_py(), pipeline, batch_id)
 
 
 def _cleaned(where: TopicPartition) -> str:
-    return f"{where} is compacted: its cleaner has removed records of the batch, which newer ones of their keys replaced"
+    return (
+        f"{where} is compacted: its cleaner has removed records of the batch, which newer ones of their keys replaced"
+    )
 
 
 def _beyond(cluster: Cluster, part: Part) -> tuple[Ended, str]:

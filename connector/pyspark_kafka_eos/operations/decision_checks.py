@@ -73,9 +73,7 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
     seals = [seal for seal in decision.seals if seal.identity is not None]
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
     proofs = prove(cluster, seals, settle_ms=0, look=lambda: look(ledger))
-    verdicts = {
-        seal.slot: _as_the_run_sees_it(cluster, options, decision, seal, proofs[seal.slot]) for seal in seals
-    }
+    verdicts = {seal.slot: _as_the_run_sees_it(cluster, options, decision, seal, proofs[seal.slot]) for seal in seals}
     unknown = [seal for seal in seals if verdicts[seal.slot] is Outcome.UNKNOWN]
     if unknown:
         facts: dict[str, Fact] = {"pipeline": pipeline, "batch": decision.batch_id}

@@ -82,9 +82,7 @@ def _names(names: Sequence[str]) -> str:
     return shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES} more"
 
 
-def commit(
-    cluster: Cluster, ledger: Ledger, ids: Collection[str] = (), progress: Progress | None = None
-) -> list[Done]:
+def commit(cluster: Cluster, ledger: Ledger, ids: Collection[str] = (), progress: Progress | None = None) -> list[Done]:
     """Commit the transactions that the newest decision has decided and no process has ended; of `ids` only,
     if any are named. Open transactions that are not decided are refused, with the alternatives.
 
@@ -108,9 +106,7 @@ def commit(
     return _each_of(found, end, progress) + _unheard_of(found, ids)
 
 
-def _each_of(
-    found: Sequence[Leftover], end: Callable[[Leftover], Done | None], progress: Progress
-) -> list[Done]:
+def _each_of(found: Sequence[Leftover], end: Callable[[Leftover], Done | None], progress: Progress) -> list[Done]:
     progress.left = [each.transactional_id for each in found]
     for each in found:
         progress.left.remove(each.transactional_id)
@@ -126,15 +122,11 @@ def _undecided(each: Leftover) -> Done:
     """The answer of `commit` for an open transaction that the ledger has not decided."""
     if each.state in UNSETTLED and each.state != "Ongoing":
         return Done(each.transactional_id, "unchanged", story(each))
-    before = (
-        f"batch {each.batch_id} is committed already. What is open now: " if each.seal is not None else ""
-    )
+    before = f"batch {each.batch_id} is committed already. What is open now: " if each.seal is not None else ""
     waiting = ", ".join(f"{hold.where} at offset {hold.open_from}" for hold in each.holds or () if hold.first)
     waits = f". Readers wait for it in {waiting}" if waiting else ""
     now = ". `transactions abort` aborts it now" if each.state == "Ongoing" else ""
-    return Done(
-        each.transactional_id, "refused", f"{before}{story(each)}{waits}{now}. It may not be committed"
-    )
+    return Done(each.transactional_id, "refused", f"{before}{story(each)}{waits}{now}. It may not be committed")
 
 
 def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
@@ -142,9 +134,7 @@ def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
     if seal is None or seal.identity is None:
         return Done(name, "refused", "the ledger has not decided it, so it may not be committed")
     if each.verdict is Outcome.ABORTED:
-        return Done(
-            name, "refused", "the broker has aborted it; only the query's next run can write it again"
-        )
+        return Done(name, "refused", "the broker has aborted it; only the query's next run can write it again")
     if each.verdict is Outcome.COMMITTED and not each.lacks_markers:
         return Done(name, "unchanged", "it is committed already")
     if each.verdict is Outcome.GONE:

@@ -5,8 +5,8 @@ Does not know: what follows from a decision; a run itself reads only its newest 
 Invariants:
 - Nothing is written, fenced or waited for.
 - A record that cannot be read is returned as unreadable and hides no other.
-- A decision whose transaction has no end yet is returned as open, never as made, unless a note says that it is made, as a run
-  judges it. One that lives on in such a note only is returned from there.
+- A decision whose transaction has no end yet is returned as open, never as made, unless a note says that it is made, as
+  a run judges it. One that lives on in such a note only is returned from there.
 - What is in front of a tombstone of its pipeline is not returned: there is no such pipeline any more.
 - The newest entries of one pipeline are found without reading older records.
 """
@@ -90,8 +90,9 @@ def newest_first(
 ) -> Iterator[list[Entry]]:
     """The ledger's records of one pipeline or of all, page by page; at most `keep` of each pipeline, its newest.
 
-    A page has records of one partition, by pipeline and then the newest first, and those of the next pages of that partition are
-    older. Aborted ones are left out. UnknownTopic where there is no such topic, AuthorizationFailed where it may not be read.
+    A page has records of one partition, by pipeline and then the newest first, and those of the next pages of that
+    partition are older. Aborted ones are left out. UnknownTopic where there is no such topic, AuthorizationFailed where
+    it may not be read.
     """
     kept: Counter[str] = Counter()
     for where, begin, end in _places(cluster, topic, pipeline):
@@ -113,8 +114,9 @@ def newest_first(
 
 
 def newest_of_each(pages: Iterable[list[Entry]]) -> dict[str, list[Entry]]:
-    """Pipeline -> its entries of these pages, oldest first. Where several partitions have some (the ledger got more partitions), the
-    ones with the newest decision come last."""
+    """Pipeline -> its entries of these pages, oldest first. Where several partitions have some (the ledger got more
+    partitions), the ones with the newest decision come last.
+    """
     found: dict[str, dict[TopicPartition, list[Entry]]] = {}
     for page in pages:
         for entry in page:
@@ -169,7 +171,9 @@ def _windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record under a pipeline's key, not yet read. `kind`: of a note, empty of a decision. `value`: None where it is deleted."""
+    """A record under a pipeline's key, not yet read. `kind`: of a note, empty of a decision. `value`: None where it is
+    deleted.
+    """
 
     pipeline: str
     where: TopicPartition
@@ -195,13 +199,13 @@ class _Record:
                 problem = f"it is a decision of pipeline {said.pipeline!r}"
         except LedgerUnreadable as error:
             problem = error.message
-        return Entry(
-            self.pipeline, self.where, self.offset, self.written_ms, decision, problem, open=self.open
-        )
+        return Entry(self.pipeline, self.where, self.offset, self.written_ms, decision, problem, open=self.open)
 
 
 class _Behind:
-    """What stands behind the records that are still to come of one partition, which is read backwards: tombstones and notes."""
+    """What stands behind the records that are still to come of one partition, which is read backwards: tombstones and
+    notes.
+    """
 
     def __init__(self) -> None:
         self._forgotten: set[str] = set()
@@ -220,11 +224,7 @@ class _Behind:
         if (name, record.offset) in self._settled:
             return None
         entry = record.entry(cluster)
-        if (
-            entry.open
-            and entry.decision is not None
-            and (name, Ended.of_decision(entry.decision)) in self._ended
-        ):
+        if entry.open and entry.decision is not None and (name, Ended.of_decision(entry.decision)) in self._ended:
             # The broker forgot its marker; every slot's end was seen, and ends come after the decision only.
             return replace(entry, open=False)
         return entry
@@ -275,9 +275,7 @@ def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> 
     return sorted(found, key=lambda each: each.offset)
 
 
-def _records(
-    where: TopicPartition, batches: list[Batch], lower: int, upper: int, unended: bool
-) -> Iterator[_Record]:
+def _records(where: TopicPartition, batches: list[Batch], lower: int, upper: int, unended: bool) -> Iterator[_Record]:
     if not batches:
         return
     rows: DecodedBatch = decode_many(batches, include_headers=False)

@@ -51,11 +51,11 @@ class Hold:
 class Leftover:
     """One transactional id. `state` and `identity` are its coordinator's; `age_ms` is None where nothing is open.
 
-    `seal` is its seal in the ledger's newest decision (None: it has no part in that), `verdict` the outcome
-    of the sealed transaction, `forgotten` whether an unknown verdict is permanent, `stranded` where it is open, from which
-    offset on, under a producer id that is no longer the id's: no client can end that. `holds` is None where the
-    right to look (READ on the topics) is missing. An id that belongs to no pipeline has no `last` part; where
-    no coordinator names an id, it is empty.
+    `seal` is its seal in the ledger's newest decision (None: it has no part in that), `verdict` the outcome of the
+    sealed transaction, `forgotten` whether an unknown verdict is permanent, `stranded` where it is open, from which
+    offset on, under a producer id that is no longer the id's: no client can end that. `holds` is None where the right
+    to look (READ on the topics) is missing. An id that belongs to no pipeline has no `last` part; where no coordinator
+    names an id, it is empty.
     """
 
     transactional_id: str
@@ -91,7 +91,9 @@ class Leftover:
 
     @property
     def lacks_markers(self) -> bool:
-        """Whether the sealed transaction is ended, and still open in a partition: its marker was never written there."""
+        """Whether the sealed transaction is ended, and still open in a partition: its marker was never written
+        there.
+        """
         sealed = self.seal.identity if self.seal is not None else None
         if sealed is None or self.verdict is not Outcome.COMMITTED:
             return False
@@ -362,7 +364,9 @@ def unknowable(each: Leftover) -> str:
     if each.stranded:
         return f"{known}: a marker is missing, and {_no_client(each)}"
     if each.holds:
-        return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
+        return (
+            f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
+        )
     if each.forgotten:
         why = each.absent or "its id has expired and its records are gone"
         return f"{known}, now or later: {why}. The way on: {WAY_ON}"

@@ -2,7 +2,8 @@
 
 Owns: which decisions are proven, which others are known beside them.
 Does not know: how logs are read, how a verdict comes about (`audit`).
-Invariant: the decisions of a pipeline behind a record that cannot be read are no history, so nothing before it is concluded from.
+Invariant: the decisions of a pipeline behind a record that cannot be read are no history, so nothing before it is
+concluded from.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pyspark_kafka_eos.operations.history import Entry, newest_first, newest_of_
 from pyspark_kafka_eos.operations.standing import newest_decided
 
 _FURTHER = 100
-"""Decisions that a run may make while its output is read: minutes of a busy query. With more than that, what is found beside
-the decided batches is older than the oldest one that is known then, and not judged."""
+"""Decisions that a run may make while its output is read: minutes of a busy query. With more than that, what is found
+beside the decided batches is older than the oldest one that is known then, and not judged.
+"""
 
 
 def prove_newest(
@@ -30,8 +32,8 @@ def prove_newest(
     topics: Iterable[str],
     progress: Callable[[int, int], None],
 ) -> tuple[Proof, dict[str, str]]:
-    """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them. With all
-    pipelines, those whose newest record is none of a decision are returned with the problem instead.
+    """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them. With
+    all pipelines, those whose newest record is none of a decision are returned with the problem instead.
 
     LedgerUnreadable where that is the one pipeline asked for; otherwise as `prove`.
     """
@@ -55,7 +57,9 @@ def prove_newest(
 
 
 def _history(own: Sequence[Entry], newest: Decision | None, last: int) -> History:
-    """`newest`: the decision that the next run would take for the newest one; a broker may have forgotten its marker."""
+    """`newest`: the decision that the next run would take for the newest one; a broker may have forgotten its
+    marker.
+    """
     known, ended = _known(own), _known([each for each in own if not each.open])
     more = [] if newest is None else [newest]
     known += [each for each in more if each not in known]

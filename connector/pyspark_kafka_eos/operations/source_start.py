@@ -36,16 +36,10 @@ def start(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
             assert isinstance(given, dict)
             seen = _offsets(offsets, source, exactly(option, given, partitions))
         else:
-            asked = (
-                exactly(option, times, partitions)
-                if isinstance(times, dict)
-                else dict.fromkeys(partitions, times)
-            )
+            asked = exactly(option, times, partitions) if isinstance(times, dict) else dict.fromkeys(partitions, times)
             seen = _times(offsets, source, asked)
     except (OptionsError, DataLoss) as error:
-        yield Check(
-            "start", "fail", error.message.partition("; nothing was read")[0], _CORRECT, option, error
-        )
+        yield Check("start", "fail", error.message.partition("; nothing was read")[0], _CORRECT, option, error)
         return
     yield Check("start", "warn" if seen else "ok", seen or f"{option} names what the topics have", "", option)
 
@@ -72,9 +66,7 @@ def _offsets(offsets: Offsets, source: SourceOptions, asked: dict[TopicPartition
         if offset > latest[where]:
             warned.append(f"{where}: offset {offset} is behind a transaction that is open")
         if offset < earliest[where]:
-            lost = (
-                f"{where}: startingOffsets has offset {offset}, but the partition begins at {earliest[where]}"
-            )
+            lost = f"{where}: startingOffsets has offset {offset}, but the partition begins at {earliest[where]}"
             if source.fail_on_data_loss:
                 raise DataLoss(lost, {"partition": str(where), "offset": offset, "earliest": earliest[where]})
             warned.append(lost)

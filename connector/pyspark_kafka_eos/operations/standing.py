@@ -1,9 +1,12 @@
-"""Where a pipeline stands, as its next run would find it: its newest decision, and whether the ledger has lost a later one.
+"""Where a pipeline stands, as its next run would find it: its newest decision, and whether the ledger has lost a later
+one.
 
 Owns: asking what a run asks at its start, without changing anything.
-Does not know: how findings are shown; the query's checkpoint, so the judgement is that of a run that begins with this batch.
+Does not know: how findings are shown; the query's checkpoint, so the judgement is that of a run that begins with this
+batch.
 Invariants:
-- The rules are the run's own (`Mender.is_decided`, `admission.refuse_lost_ledger`, `first_start.known_elsewhere`); there is no second one.
+- The rules are the run's own (`Mender.is_decided`, `admission.refuse_lost_ledger`, `first_start.known_elsewhere`);
+  there is no second one.
 - Nothing is written, ended or fenced.
 """
 
@@ -32,8 +35,9 @@ _MADE_UP = re.compile(r"batch-[0-9a-f]{32}")
 
 
 def look(ledger: Ledger) -> LedgerView:
-    """What the ledger has, by leaders that every broker was asked for; nothing where more than half of the brokers say that there is no
-    such topic. BrokerUnavailable where too few can say."""
+    """What the ledger has, by leaders that every broker was asked for; nothing where more than half of the brokers say
+    that there is no such topic. BrokerUnavailable where too few can say.
+    """
     if not absence.topics_there(ledger.cluster, [ledger.topic]):
         return LedgerView()
     try:
@@ -47,8 +51,9 @@ def look(ledger: Ledger) -> LedgerView:
 
 
 def newest_decided(cluster: Cluster, ledger: Ledger) -> Decision | None:
-    """The newest decision that is made, also one whose marker the broker forgot: the next run's start finds it by a note, by
-    its coordinator or by its slots. LedgerUnreadable where the newest record is none."""
+    """The newest decision that is made, also one whose marker the broker forgot: the next run's start finds it by a
+    note, by its coordinator or by its slots. LedgerUnreadable where the newest record is none.
+    """
     view = look(ledger)
     if view.open is None:
         return view.newest
@@ -69,8 +74,11 @@ def newest_decided(cluster: Cluster, ledger: Ledger) -> Decision | None:
 def lost_ledger(
     cluster: Cluster, options: SinkOptions, pipeline: str, *, named: bool = True
 ) -> PipelineConflict | None:
-    """What a run's start would raise because coordinators know what the ledger does not account for; None where it would
-    not. `named`: by the user, so this is the pipeline's ledger; another pipeline without a decision may have another one."""
+    """What a run's start would raise because coordinators know what the ledger does not account for; None where it
+    would
+    not. `named`: by the user, so this is the pipeline's ledger; another pipeline without a decision may have another
+    one.
+    """
     if _MADE_UP.fullmatch(pipeline):
         return None
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
@@ -88,9 +96,7 @@ def lost_ledger(
     return refused or first_start.known_elsewhere(options, view, known)
 
 
-def _refused(
-    options: SinkOptions, view: LedgerView, shown: Mapping[str, ProducerIdentity]
-) -> PipelineConflict | None:
+def _refused(options: SinkOptions, view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> PipelineConflict | None:
     try:
         admission.refuse_lost_ledger(options, view, 0, shown)
     except PipelineConflict as error:

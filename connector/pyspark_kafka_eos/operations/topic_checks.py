@@ -53,7 +53,9 @@ def settings_of(cluster: Cluster, name: str) -> dict[str, str | None]:
 
 
 def read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
-    """The topics that a source names, in its own cluster; those that match a pattern are unknown before the query starts."""
+    """The topics that a source names, in its own cluster; those that match a pattern are unknown before the query
+    starts.
+    """
     if source is None:
         return
     names = sorted({*source.subscribe, *(source.assign or ())})
@@ -118,8 +120,7 @@ def output(cluster: Cluster, view: TopicView, largest: int | None) -> Iterator[C
     yield Check(
         "topic-rights",
         "warn" if lacking else "ok",
-        "WRITE and DESCRIBE"
-        + (f"; no {' and no '.join(lacking)}" if lacking else ", READ and DESCRIBE_CONFIGS"),
+        "WRITE and DESCRIBE" + (f"; no {' and no '.join(lacking)}" if lacking else ", READ and DESCRIBE_CONFIGS"),
         "; ".join(f"grant {right}: {wanted[right]}" for right in lacking),
         view.name,
     )
@@ -160,9 +161,7 @@ def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
     name = view.name
     if view.rights == frozenset() and not view.exists:
         do = f"grant DESCRIBE and {right} on topic {name}"
-        error: ExactlyOnceError = AuthorizationFailed(
-            f"no right to describe topic {name!r}; {do}", {"topic": name}
-        )
+        error: ExactlyOnceError = AuthorizationFailed(f"no right to describe topic {name!r}; {do}", {"topic": name})
         return Check(check, "fail", "no right to describe it", do, name, error)
     if not view.exists:
         return Check(
@@ -175,9 +174,7 @@ def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
         )
     if view.rights is not None and right not in view.rights:
         do = f"grant {right} on topic {name}"
-        error = AuthorizationFailed(
-            f"no right to {right} topic {name!r}; {do}; nothing was written", {"topic": name}
-        )
+        error = AuthorizationFailed(f"no right to {right} topic {name!r}; {do}; nothing was written", {"topic": name})
         return Check(check, "fail", f"no {right}", do, name, error)
     return None
 

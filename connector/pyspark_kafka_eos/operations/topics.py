@@ -32,9 +32,7 @@ class TopicDone:
     detail: str
 
 
-def create(
-    cluster: Cluster, wanted: Sequence[NewTopic], *, if_not_exists: bool, done: list[TopicDone]
-) -> None:
+def create(cluster: Cluster, wanted: Sequence[NewTopic], *, if_not_exists: bool, done: list[TopicDone]) -> None:
     """Create topics; `done` gets each outcome as soon as it is known. The brokers are asked first whether they would
     create every one of them."""
     refused: dict[str, str] = {}

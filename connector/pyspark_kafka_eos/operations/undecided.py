@@ -1,13 +1,14 @@
-"""Has a pipeline committed more than it decided? What the ledger says of its producers, held against each transaction in the output.
+"""Has a pipeline committed more than it decided? What the ledger says of its producers, held against each transaction
+in the output.
 
 Owns: which producers are a pipeline's, from which of their epochs on each commit has to be named by a decision.
 Does not know: logs, offsets; who reads them (`audit`) or the ledger (`history`).
 Invariants:
-- Nothing is called undecided that a decision names which is older than those that are known here: the ledger's compaction removes
-  old decisions, so what is older than the oldest known one is not judged.
+- Nothing is called undecided that a decision names which is older than those that are known here: the ledger's
+  compaction removes old decisions, so what is older than the oldest known one is not judged.
 - Of the ids that wrote in no known decision only those are known that the oldest one lists with their last commit.
-Sources: KIP-98 and KIP-890. A producer's epoch grows from transaction to transaction, each has one of its own, and its commit marker
-has the same epoch (version 1) or the next one (version 2).
+Sources: KIP-98 and KIP-890. A producer's epoch grows from transaction to transaction, each has one of its own, and its
+commit marker has the same epoch (version 1) or the next one (version 2).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Commit:
 
 @dataclass(frozen=True)
 class Undecided:
-    """Committed records that no known decision names. `named`: a decision names the transaction, but not this partition."""
+    """Committed records that no known decision names. `named`: a decision names the transaction, but not this
+    partition.
+    """
 
     pipeline: str
     transactional_id: str
@@ -63,7 +66,9 @@ class KnownCommits:
         self.topics: set[str] = set()
         self._decided: dict[ProducerIdentity, set[TopicPartition]] = {}
         self._before: dict[int, tuple[int, bool]] = {}
-        """Producer id -> the last epoch of before, and whether a transaction of version 2 may come with the same one."""
+        """Producer id -> the last epoch of before, and whether a transaction of version 2 may come with the same
+        one.
+        """
         for name, end in decisions[0].earlier or ():
             self.names[end.producer_id] = name
             self._before[end.producer_id] = end.epoch, True
@@ -100,7 +105,9 @@ class KnownCommits:
         return Undecided(self.pipeline, self.names[identity.producer_id], commit, decided is not None)
 
     def may_be_undecided(self, where: TopicPartition, marker: ProducerIdentity) -> bool:
-        """Whether a commit marker, of whose records nothing is known, may be of a transaction that no decision names."""
+        """Whether a commit marker, of whose records nothing is known, may be of a transaction that no decision
+        names.
+        """
         same, before = marker, ProducerIdentity(marker.producer_id, marker.epoch - 1)
         if any(where in self._decided.get(each, ()) for each in (same, before)):
             return False

@@ -1,8 +1,8 @@
 """The user's options of the sink and of the source: one mapping in, one checked value out.
 
-`parsing` judges a mapping, `sink`, `source` and `ledger` have our own options row by row, `kafka` and `security` Kafka's, `kinds` the kinds of
-values; `yaml_file` reads them from a file. `reporting` warns of those without effect, `migration` sorts those of another
-connector.
+`parsing` judges a mapping, `sink`, `source` and `ledger` have our own options row by row, `kafka` and `security`
+Kafka's, `kinds` the kinds of values; `yaml_file` reads them from a file. `reporting` warns of those without effect,
+`migration` sorts those of another connector.
 """
 
 from pyspark_kafka_eos.options.ledger import LedgerOptions, asks_for_ledger, refuse_stream

@@ -98,9 +98,7 @@ BOTH: dict[str, Row] = {
     "bootstrap.servers": Use(
         "bootstrap_servers", SERVERS, "required", "brokers to connect to first, host:port separated by commas"
     ),
-    "client.id": Use(
-        "client_id", TEXT, _CLIENT.client_id, "name of this client in the brokers' logs and quotas"
-    ),
+    "client.id": Use("client_id", TEXT, _CLIENT.client_id, "name of this client in the brokers' logs and quotas"),
     "request.timeout.ms": Use(
         "request_timeout_ms", MILLISECONDS, str(_CLIENT.request_timeout_ms), "longest wait for one answer"
     ),
@@ -112,9 +110,7 @@ BOTH: dict[str, Row] = {
     ),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a host are tried; leave it out"),
     "enable.metrics.push": Ignore(_NO_METRICS, same=("false",)),
-    "metadata.cluster.check.enable": Only(
-        ("false",), "the cluster of a connection is not checked (KIP-1242)"
-    ),
+    "metadata.cluster.check.enable": Only(("false",), "the cluster of a connection is not checked (KIP-1242)"),
     **_ignore(
         {
             "retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms": _BY_ITSELF,
@@ -213,9 +209,7 @@ PRODUCER: dict[str, Row] = {
         "9",
         "of kafka.compression.type=lz4: 1 to 17; 9 is LZ4's fast mode, as in Java",
     ),
-    "compression.zstd.level": Use(
-        "zstd_level", ZSTD_LEVEL, "3", "of kafka.compression.type=zstd: -131072 to 22"
-    ),
+    "compression.zstd.level": Use("zstd_level", ZSTD_LEVEL, "3", "of kafka.compression.type=zstd: -131072 to 22"),
     "batch.size": Use(
         "batch_bytes",
         # Below 1 KiB the batch's header and its request cost more than the records.
@@ -254,8 +248,7 @@ CONSUMER: dict[str, Row] = {
         "isolation_level",
         one_of("read_committed", "read_uncommitted"),
         "read_committed",
-        "read_committed hides open and aborted transactions (Spark's own Kafka source reads uncommitted "
-        "by default)",
+        "read_committed hides open and aborted transactions (Spark's own Kafka source reads uncommitted by default)",
     ),
     "group.id": Use(
         "group_id",
@@ -289,9 +282,7 @@ CONSUMER: dict[str, Row] = {
     ),
     "check.crcs": Ignore("every batch's CRC is checked", same=("true",)),
     "enable.auto.commit": Only(("false",), _OFFSETS),
-    "exclude.internal.topics": Only(
-        ("true",), "a pattern never matches Kafka's own topics; subscribe can name them"
-    ),
+    "exclude.internal.topics": Only(("true",), "a pattern never matches Kafka's own topics; subscribe can name them"),
     "key.deserializer": Only(_BYTES_IN, "keys are bytes; cast the column in the query"),
     "value.deserializer": Only(_BYTES_IN, "values are bytes; cast the column in the query"),
     "allow.auto.create.topics": Only(("false",), "reading never creates a topic; create it before the query"),

@@ -17,9 +17,11 @@ from pyspark_kafka_eos.options.values import Kind, whole_number
 
 @dataclass(frozen=True)
 class Use:
-    """The name is used: its value becomes `field` of the options or of the client's settings; None where it is only checked.
-    `default`: in words, where the field's own default does not express it; None shows the field's. `without_effect`: the reason,
-    where the option is accepted for migrating jobs and has no effect; such a use is reported."""
+    """The name is used: its value becomes `field` of the options or of the client's settings; None where it is only
+    checked.
+    `default`: in words, where the field's own default does not express it; None shows the field's. `without_effect`:
+    the reason, where the option is accepted for migrating jobs and has no effect; such a use is reported.
+    """
 
     field: str | None
     kind: Kind

@@ -57,9 +57,11 @@ KAFKA_PREFIX = "kafka."
 
 
 STICKY_BATCHES = 16
-"""With scope=batch, how many record batches of rows without a key a task writes to one partition before it needs the next one's turn (16 MB
-by default). Tasks begin at different partitions, so they seldom meet. With one, every batch is for another partition, and most wait for
-a turn; half passes turns on twice as often; with double two tasks fill their partitions unevenly by up to 32 MB."""
+"""With scope=batch, how many record batches of rows without a key a task writes to one partition before it needs the
+next one's turn (16 MB by default). Tasks begin at different partitions, so they seldom meet. With one, every batch is
+for another partition, and most wait for a turn; half passes turns on twice as often; with double two tasks fill their
+partitions unevenly by up to 32 MB.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +91,9 @@ class SinkOptions(WriteSettings):
 
     @property
     def sticky_bytes(self) -> int:
-        """How many bytes of rows without a key go to one partition before the next one's. A decision records it, because a repair has
-        to put the same rows into the same partitions."""
+        """How many bytes of rows without a key go to one partition before the next one's. A decision records it,
+        because a repair has to put the same rows into the same partitions.
+        """
         return self.batch_bytes * (STICKY_BATCHES if self.scope == "batch" else 1)
 
     @staticmethod
@@ -111,8 +114,10 @@ class SourceOptions(HandedOver):
     `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest); the
     former is "group" for the offsets that `group_id` has committed, with `offset_reset` where it has none;
     `starting_times` and `ending_times`, milliseconds, override them. The beginning counts for a query's first
-    start only. `adopt_cluster`: the id of the cluster that a checkpoint's offsets may be of. `max_unpacked_bytes`: of one batch of records. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that
-    have no effect, each with the reason."""
+    start only. `adopt_cluster`: the id of the cluster that a checkpoint's offsets may be of. `max_unpacked_bytes`: of
+    one batch of records. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that have no effect,
+    each with the reason.
+    """
 
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None
@@ -185,9 +190,7 @@ NOT_YET: dict[Side, dict[str, str]] = {"sink": SINK_NOT_YET, "source": SOURCE_NO
 """Options of Spark's Kafka sink and source that are not supported -> the alternative."""
 
 
-def read(
-    options: Mapping[str, OptionValue | None], side: Side
-) -> tuple[dict[str, Any], ClientSettings, list[str]]:
+def read(options: Mapping[str, OptionValue | None], side: Side) -> tuple[dict[str, Any], ClientSettings, list[str]]:
     """Sort the options by owner and read each value: fields the user set, client settings, problems. The
     options together are checked by `check`."""
     problems: list[str] = []
@@ -244,7 +247,9 @@ def _stranger(name: str, side: Side) -> str:
     """The line for a name that is not an option of this side. Never shows its value: it may be a secret."""
     key = name.lower()
     if side == "ledger" and key in {known.lower() for known in (*SINK, *SOURCE)}:
-        return f"{name} has no meaning with the option ledger, which reads decisions and no records: leave one of them out"
+        return (
+            f"{name} has no meaning with the option ledger, which reads decisions and no records: leave one of them out"
+        )
     other: Side = "source" if side == "sink" else "sink"
     for known, instead in NOT_YET[side].items():
         if known.lower() == key:
@@ -255,11 +260,7 @@ def _stranger(name: str, side: Side) -> str:
     if key in ALL_NAMES:
         return f"{name} is not a known option: did you mean {KAFKA_PREFIX}{key}?"
     near = nearest(name, [*PLAIN[side], *NOT_YET[side], *(KAFKA_PREFIX + java for java in ALL_NAMES)])
-    hint = (
-        f"did you mean {near}?"
-        if near
-        else f"the {side} has {', '.join(PLAIN[side])} and Kafka's own as kafka.*"
-    )
+    hint = f"did you mean {near}?" if near else f"the {side} has {', '.join(PLAIN[side])} and Kafka's own as kafka.*"
     return f"{name} is not a known option: {hint}"
 
 
@@ -289,12 +290,7 @@ def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
 
 def documented_without_effect() -> list[tuple[str, str]]:
     """(name, reason) of every option that is accepted and has no effect, of both sides, in order."""
-    plain = {
-        name: row.without_effect
-        for rows in PLAIN.values()
-        for name, row in rows.items()
-        if row.without_effect
-    }
+    plain = {name: row.without_effect for rows in PLAIN.values() for name, row in rows.items() if row.without_effect}
     java = {
         KAFKA_PREFIX + name: row.why
         for side in ROWS

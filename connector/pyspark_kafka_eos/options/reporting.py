@@ -25,6 +25,4 @@ def report_ignored(options: SinkOptions | SourceOptions | LedgerOptions) -> None
     if not options.ignored or (whose, options.ignored) in _reported:
         return
     _reported.add((whose, options.ignored))
-    _log.warning(
-        "options of %s that have no effect here and can be left out: %s", whose, "; ".join(options.ignored)
-    )
+    _log.warning("options of %s that have no effect here and can be left out: %s", whose, "; ".join(options.ignored))

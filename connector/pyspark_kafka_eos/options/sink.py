@@ -128,8 +128,7 @@ def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> No
     if shape == "stream":
         if found.get("batch_id") is not None:
             problems.append(
-                "batch.id belongs to a batch write (df.write): a stream has Spark's own batch ids, leave it "
-                "out"
+                "batch.id belongs to a batch write (df.write): a stream has Spark's own batch ids, leave it out"
             )
         if "rows_differ" in found:
             problems.append("batch.rows.differ belongs to a batch write (df.write): leave it out")
@@ -182,13 +181,9 @@ def _check_dead_letters(found: dict[str, Any], problems: list[str]) -> None:
         problems.append("on.bad.record=fail contradicts dead.letter.topic: give one of them")
     found["on_bad_record"] = "dead-letter"
     if where == found.get("topic"):
-        problems.append(
-            f"dead.letter.topic and topic are both {where}: rows refused there need another topic"
-        )
+        problems.append(f"dead.letter.topic and topic are both {where}: rows refused there need another topic")
     if where == found.get("ledger_topic", DEFAULT_LEDGER_TOPIC):
-        problems.append(
-            f"dead.letter.topic and ledger.topic are both {where}: the ledger must be a topic of its own"
-        )
+        problems.append(f"dead.letter.topic and ledger.topic are both {where}: the ledger must be a topic of its own")
     largest = found.get("max_request_bytes")
     if largest is not None and largest < LEAST_DEAD_LETTER_BYTES:
         problems.append(

@@ -38,16 +38,15 @@ _PartitionNumber = Annotated[int, Field(ge=0)]
 
 
 def _as_logged(given: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
-    """Topics with their offsets, and the entries that a checkpoint's offsets have besides (`spark.offset_json`): no topic's name has
-    a colon."""
+    """Topics with their offsets, and the entries that a checkpoint's offsets have besides (`spark.offset_json`): no
+    topic's name has a colon.
+    """
     if any((":" in name) == bool(offsets) for name, offsets in given.items()):
         raise ValueError("a topic without partitions, or an entry with some")
     return given
 
 
-_Offsets = Annotated[
-    dict[str, dict[_PartitionNumber, Annotated[int, Field(ge=-2)]]], AfterValidator(_as_logged)
-]
+_Offsets = Annotated[dict[str, dict[_PartitionNumber, Annotated[int, Field(ge=-2)]]], AfterValidator(_as_logged)]
 _PartitionTimes = Annotated[dict[_PartitionNumber, Annotated[int, Field(ge=0)]], Field(min_length=1)]
 OFFSETS = Kind(
     'earliest, latest, or JSON such as {"topic":{"0":23,"1":-2}} with -2 for earliest and -1 for latest',
@@ -218,8 +217,7 @@ def _check_topics(found: dict[str, Any], problems: list[str]) -> None:
         )
     elif len(given) > 1:
         problems.append(
-            f"Only one of the following options can be specified for Kafka source: {_WHO_NAMES}; keep the "
-            "intended one"
+            f"Only one of the following options can be specified for Kafka source: {_WHO_NAMES}; keep the intended one"
         )
     if found.get("subscribe") is not None:
         names = (part.strip() for part in found["subscribe"].split(","))
@@ -286,13 +284,9 @@ def _check_batch(found: dict[str, Any], problems: list[str]) -> None:
     if found["ending_times"] is not None:
         end = None
     if start == "latest":
-        problems.append(
-            "starting offset can't be latest for batch queries on Kafka: there would be nothing to read"
-        )
+        problems.append("starting offset can't be latest for batch queries on Kafka: there would be nothing to read")
     if end == "earliest":
-        problems.append(
-            "ending offset can't be earliest for batch queries on Kafka: there would be nothing to read"
-        )
+        problems.append("ending offset can't be earliest for batch queries on Kafka: there would be nothing to read")
     if isinstance(start, dict):
         problems += [f"startingOffsets for {where} can't be latest for batch queries on Kafka"
                      for where, offset in _flat(start).items() if offset == -1]  # fmt: skip

@@ -1,4 +1,5 @@
-"""A mapping of `kafka.*` names, by the table of `kafka`: the fields that the user set, the client's settings, the problems.
+"""A mapping of `kafka.*` names, by the table of `kafka`: the fields that the user set, the client's settings, the
+problems.
 
 Owns: the judgement of one name on one side, and the words about a name that the side does not have.
 Does not know: Spark's own options, how TLS and SASL names combine (`security`), sockets.
@@ -36,9 +37,7 @@ _WRONG_SIDE = {
 }
 
 
-def translate(
-    given: Mapping[str, str], side: Side, problems: list[str]
-) -> tuple[dict[str, Any], ClientSettings]:
+def translate(given: Mapping[str, str], side: Side, problems: list[str]) -> tuple[dict[str, Any], ClientSettings]:
     """Translate `given`, Java names without their `kafka.` prefix, for one side of the query.
 
     Returns the options' fields that the user set, and the client's settings. Every unusable name adds a line
@@ -61,9 +60,7 @@ def translate(
         else:
             problems.append(_stranger(name, side))
     if "bootstrap.servers" not in given:
-        problems.append(
-            "kafka.bootstrap.servers is missing: it names the brokers, host:port separated by commas"
-        )
+        problems.append("kafka.bootstrap.servers is missing: it names the brokers, host:port separated by commas")
     security = {name: text for name, text in given.items() if name in SECURITY_NAMES}
     _check_timeouts(values, problems)
     client = {name: values.pop(name) for name in CLIENT_FIELDS if name in values}
@@ -94,9 +91,7 @@ def _stranger(name: str, side: Side) -> str:
     if side == "source" and name in PRODUCER:
         return f"kafka.{name} has no meaning on the source: it is a setting of producers, give it to the sink"
     if side == "ledger" and name in ALL_NAMES:
-        return (
-            f"kafka.{name} has no meaning for the ledger: every decision is read, as committed; leave it out"
-        )
+        return f"kafka.{name} has no meaning for the ledger: every decision is read, as committed; leave it out"
     near = nearest(name, ALL_NAMES)
     hint = f"did you mean kafka.{near}?" if near else "Kafka's Java client has no setting of a similar name"
     return f"kafka.{name} is not a known option: {hint}"

@@ -21,7 +21,9 @@ LARGEST_SHOWN_VALUE = 80
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of value; `expected` completes the sentence "must be ...". `shown`: whether a refused value may be quoted."""
+    """One kind of value; `expected` completes the sentence "must be ...". `shown`: whether a refused value may be
+    quoted.
+    """
 
     expected: str
     adapter: TypeAdapter[Any]
@@ -76,15 +78,11 @@ BYTES = whole_number("a whole number of bytes", 1)
 # Spark reads only these two words as a flag; pydantic alone would also take "yes" and "1".
 FLAG = Kind(
     "true or false",
-    TypeAdapter(
-        Annotated[bool, BeforeValidator(lambda text: {"true": True, "false": False}.get(text.lower()))]
-    ),
+    TypeAdapter(Annotated[bool, BeforeValidator(lambda text: {"true": True, "false": False}.get(text.lower()))]),
 )
 LONG_TEXT = Kind("a text that is not empty", TypeAdapter(Annotated[str, Field(min_length=1)]))
 TEXT = Kind("a text of 1 to 255 characters", TypeAdapter(Annotated[str, Field(min_length=1, max_length=255)]))
-SERVERS = Kind(
-    "host:port, or several separated by commas", TypeAdapter(Annotated[Any, AfterValidator(_servers)])
-)
+SERVERS = Kind("host:port, or several separated by commas", TypeAdapter(Annotated[Any, AfterValidator(_servers)]))
 
 
 def _not_zero(number: int) -> int:

@@ -41,9 +41,7 @@ def replace_variables(value: Any, environ: Mapping[str, str], problems: list[str
     Adds a line to `problems` for each variable that has neither.
     """
     if isinstance(value, dict):
-        return {
-            key: replace_variables(each, environ, problems, f"{where}{key}.") for key, each in value.items()
-        }
+        return {key: replace_variables(each, environ, problems, f"{where}{key}.") for key, each in value.items()}
     if not isinstance(value, str):
         return value
 

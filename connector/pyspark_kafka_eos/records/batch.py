@@ -4,8 +4,8 @@ Owns: batch headers, CRC-32C, the order of checks on untrusted bytes, control ma
 Does not know: where the bytes come from, aborted transactions, topics.
 Invariants:
 - No part of a batch is used before its length, CRC, count and every record in it have been checked.
-- Memory is sized by the bytes that are there, never by the value of a field. One batch takes three times the caller's limit at most:
-  unpacked, its keys and values in columns, and what columns have beside those.
+- Memory is sized by the bytes that are there, never by the value of a field. One batch takes three times the caller's
+  limit at most: unpacked, its keys and values in columns, and what columns have beside those.
 
 `sections` writes batches; the bytes of the header and of the records are those of KIP-98.
 """
@@ -170,19 +170,13 @@ def _header(batch: memoryview, position: int, check_crc: bool) -> BatchInfo:
     if check_crc:
         computed = crc32c.crc32c(batch[CRC_STARTS_AT:])
         if computed != checksum & 0xFFFFFFFF:
-            raise CorruptBatch(
-                "a record batch has a wrong CRC", {**where, "crc": checksum, "computed": computed}
-            )
+            raise CorruptBatch("a record batch has a wrong CRC", {**where, "crc": checksum, "computed": computed})
     codec = attributes & _CODEC_BITS
     last_offset = base_offset + last_offset_delta
     if codec not in NAMES:
-        raise CorruptBatch(
-            "a batch has a compression codec that Kafka does not have", {**where, "codec": codec}
-        )
+        raise CorruptBatch("a batch has a compression codec that Kafka does not have", {**where, "codec": codec})
     if base_offset < 0 or last_offset_delta < 0 or last_offset >= _SIGN_BIT:
-        raise CorruptBatch(
-            "a batch's offsets are impossible", {**where, "last_offset_delta": last_offset_delta}
-        )
+        raise CorruptBatch("a batch's offsets are impossible", {**where, "last_offset_delta": last_offset_delta})
     if count < 0 or count > last_offset_delta + 1:
         raise CorruptBatch("a batch's record count is impossible", {**where, "count": count})
     return BatchInfo(
@@ -224,9 +218,9 @@ def decode_many(
 ) -> DecodedBatch:
     """The records of batches from `scan` as one set of columns, in their order.
 
-    `max_bytes` bounds the unpacked size of one compressed batch, and what its columns take beside it: BatchTooLarge. All of them are unpacked at the same time,
-    so pass no more than memory allows (or use `decode_chunks`). CorruptBatch names the batch by its base
-    offset.
+    `max_bytes` bounds the unpacked size of one compressed batch, and what its columns take beside it: BatchTooLarge.
+    All of them are unpacked at the same time, so pass no more than memory allows (or use `decode_chunks`). CorruptBatch
+    names the batch by its base offset.
     """
     unpacked = [(info, _records(info, batch, max_bytes)) for info, batch in batches]
     return _columns(unpacked, include_headers, max_bytes)
@@ -330,9 +324,7 @@ def _beside_values(totals: npt.NDArray[np.int64]) -> int:
     return _ROW_BYTES * int(totals[decoding.RECORDS]) + _HEADER_BYTES * int(totals[decoding.HEADERS])
 
 
-def _columns(
-    batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: bool, max_bytes: int
-) -> DecodedBatch:
+def _columns(batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: bool, max_bytes: int) -> DecodedBatch:
     jit.expect(sum(info.count for info, _ in batches), plain=not include_headers)
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
     places: list[int] = []
@@ -376,7 +368,5 @@ def _columns(
         headers=headers_of(lists, header_key, header_value) if include_headers else None,
         timestamp_ms=timestamp_ms,
         offset=offset,
-        log_append_time=np.repeat(
-            np.array([info.log_append_time for info, _ in batches], dtype=np.bool_), counts
-        ),
+        log_append_time=np.repeat(np.array([info.log_append_time for info, _ in batches], dtype=np.bool_), counts),
     )

@@ -152,9 +152,7 @@ def _refuse_null_header_keys(headers: pa.Array) -> None:
         return
     missing = pc.or_(pc.is_null(entries), pc.is_null(keys))
     row = headers_row(headers, pc.index(missing, True).as_py())
-    raise InvalidRow(
-        "a record header has no key; Kafka's headers have a key and may have a null value", {"row": row}
-    )
+    raise InvalidRow("a record header has no key; Kafka's headers have a key and may have a null value", {"row": row})
 
 
 def headers_row(headers: pa.Array, entry: int) -> int:

@@ -109,8 +109,8 @@ def walk(
 ) -> tuple[int, int]:  # fmt: skip
     """Check the uncompressed records of one batch and add their contents to `totals`.
 
-    digest: 0 none, 1 of the bytes, 2 of the bytes and the timestamp. Returns (OK, 0), or the fault and the number of the
-    record in the batch that has it; `totals` is then unchanged.
+    digest: 0 none, 1 of the bytes, 2 of the bytes and the timestamp. Returns (OK, 0), or the fault and the number of
+    the record in the batch that has it; `totals` is then unchanged.
     """
     end = address + size
     last_offset = -1

@@ -1,10 +1,12 @@
-"""Hashes over plain addresses: digest format 1, Java's murmur2, and the CRC-32C of two runs of bytes from those of each.
+"""Hashes over plain addresses: digest format 1, Java's murmur2, and the CRC-32C of two runs of bytes from those of
+each.
 
 Owns: digest format 1, which is part of the ledger's format.
 Does not know: records, batches.
 Invariants:
 - A hash reads only the bytes that its arguments describe, and checks nothing.
-- Everything is int64, even values that are unsigned by nature: numba turns mixtures of signed and unsigned into floating point.
+- Everything is int64, even values that are unsigned by nature: numba turns mixtures of signed and unsigned into
+  floating point.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from __future__ import annotations
 from pyspark_kafka_eos.records.jit import helper, kernel
 from pyspark_kafka_eos.records.memory import fold, load1, load4, load8, store8
 
-# Digest format 1. Constants: the first 320 bits of pi's fraction, as signed words. They are part of the ledger's format.
+# Digest format 1. Constants: the first 320 bits of pi's fraction, as signed words. They are part of the ledger's
+# format.
 C0 = 0x243F6A8885A308D3
 C1 = 0x13198A2E03707344
 C2 = 0xA4093822299F31D0 - (1 << 64)

@@ -5,11 +5,11 @@ Does not know: Kafka, Arrow.
 Invariants:
 - Importing never fails for lack of a writable directory: without one, every process compiles anew. Nor does a call.
 - Machine code is loaded only from a directory that belongs to this user or to root and that no other user may write to.
-- A process that has only a few records at a time, or once some thousands, never imports numba: Python runs the same functions, with the
-  same results.
+- A process that has only a few records at a time, or once some thousands, never imports numba: Python runs the same
+  functions, with the same results.
 
-Spark keeps two Python processes for each query by format, which plan and commit and write and read a few records of the ledger a
-batch. Numba with the kernels would be 33 to 70 MB and 0.5 s of CPU in each.
+Spark keeps two Python processes for each query by format, which plan and commit and write and read a few records of the
+ledger a batch. Numba with the kernels would be 33 to 70 MB and 0.5 s of CPU in each.
 """
 
 from __future__ import annotations
@@ -158,14 +158,17 @@ def _forgiving(compiled: Any) -> Any:
 
 
 FEW = 128
-"""Records that Python takes at a time where nothing is compiled yet: 20 us each to read, so 2.5 ms. A query that commits reads one
-to ten a batch. A quarter would load numba in each process that shares its ledger with some others, four times would take 10 ms a
-batch."""
+"""Records that Python takes at a time where nothing is compiled yet: 20 us each to read, so 2.5 ms. A query that
+commits reads one to ten a batch. A quarter would load numba in each process that shares its ledger with some others,
+four times would take 10 ms a batch.
+"""
 
 ONCE = 10_000
-"""Records in larger portions that a process leaves to Python before it compiles: 0.15 s of CPU in all. A run that begins reads the ledger
-since its last compaction, once: some thousands. A quarter would load numba for nearly every run that goes on; four times would
-take as long as loading it."""
+"""Records in larger portions that a process leaves to Python before it compiles: 0.15 s of CPU in all. A run that
+begins reads the ledger
+since its last compaction, once: some thousands. A quarter would load numba for nearly every run that goes on; four
+times would take as long as loading it.
+"""
 
 _portions = 0
 """Of `ONCE`, so far."""
@@ -197,8 +200,9 @@ class Kernel(Generic[P, R]):
 
 
 def expect(records: int, *, plain: bool = True) -> None:
-    """Load where Python would take too long for what comes, in however many calls: more than a few records time and again, or records
-    that are not `plain`. One header takes as long as one record; digests are for machine code only."""
+    """Load where Python would take too long for what comes, in however many calls: more than a few records time and
+    again, or records that are not `plain`. One header takes as long as one record; digests are for machine code only.
+    """
     global _portions
     if records > FEW:
         _portions += records
@@ -207,8 +211,9 @@ def expect(records: int, *, plain: bool = True) -> None:
 
 
 def load() -> None:
-    """Import numba and hand it every loop. From here on this process calls machine code only; each loop is compiled, or found in
-    the cache, when it is called first."""
+    """Import numba and hand it every loop. From here on this process calls machine code only; each loop is compiled, or
+    found in the cache, when it is called first.
+    """
     with _compiling:
         if all(each._compiled is not None for each in _kernels):
             return
@@ -248,7 +253,9 @@ def _cached(function: FunctionType, directory: Path | None, options: dict[str, A
 
 
 def _twin(function: Callable[..., Any], places: dict[str, dict[str, Any]]) -> FunctionType:
-    """The same function with a copy of its module's names, in which others may stand for the functions that it calls."""
+    """The same function with a copy of its module's names, in which others may stand for the functions that it
+    calls.
+    """
     assert isinstance(function, FunctionType)
     names = places.setdefault(function.__module__, dict(function.__globals__))
     twin = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
@@ -257,8 +264,8 @@ def _twin(function: Callable[..., Any], places: dict[str, dict[str, Any]]) -> Fu
 
 
 def kernel(function: Callable[P, R]) -> Kernel[P, R]:
-    """Have `load` compile the function, without the GIL, and keep the machine code for the user's next process. Who calls it says
-    first what comes (`expect`).
+    """Have `load` compile the function, without the GIL, and keep the machine code for the user's next process. Who
+    calls it says first what comes (`expect`).
 
     The function must take nothing but int and contiguous int64 arrays, so that there is one specialisation of it.
     """

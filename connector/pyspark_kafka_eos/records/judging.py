@@ -126,9 +126,7 @@ def judge(
         mark((number < 0) | (number >= counts), BAD_PARTITION)
     rules = [rules_of(name) if count else TopicRules() for name, count in zip(of_topics, known, strict=True)]
     key = batch.column("key") if "key" in names else None
-    for reason, bad in broken_rules(
-        [*rules, TopicRules()], topic_index, key, stamps, judged_ms, batch.num_rows
-    ):
+    for reason, bad in broken_rules([*rules, TopicRules()], topic_index, key, stamps, judged_ms, batch.num_rows):
         mark(bad, reason)
     return reasons
 
@@ -159,7 +157,9 @@ def broken_rules(
 def expired(
     rules: Sequence[TopicRules], topic_index: TopicIndex, stamps: Int64s | None, judged_ms: int
 ) -> list[tuple[int, int, int]]:
-    """(a topic's index, how many rows are older than it keeps records, the oldest time) for each topic that has such rows."""
+    """(a topic's index, how many rows are older than it keeps records, the oldest time) for each topic that has such
+    rows.
+    """
     if stamps is None or not len(stamps):
         return []
     found = []
@@ -174,7 +174,9 @@ def expired(
 
 
 def refused(reason: int, rules: TopicRules, stamp: int | None, judged_ms: int, row: int) -> InvalidRow:
-    """The error for a row that breaks a rule of its topic: which setting, both values, the way out. Facts: row, setting, limits."""
+    """The error for a row that breaks a rule of its topic: which setting, both values, the way out. Facts: row,
+    setting, limits.
+    """
     if reason == NO_KEY:
         return InvalidRow(
             "a row has no key, and its topic is compacted (cleanup.policy), so it takes only records with one; give every row a key, "

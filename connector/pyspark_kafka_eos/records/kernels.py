@@ -38,7 +38,8 @@ ALL_NULL = -1
 COLUMN_FIELDS = 5
 VALIDITY, FIRST_BIT, OFFSETS, DATA, DATA_SIZE = range(COLUMN_FIELDS)
 
-# A row set: key column, value column, then the lists of headers, header keys, header values, timestamps (an address or 0).
+# A row set: key column, value column, then the lists of headers, header keys, header values, timestamps (an address or
+# 0).
 KEY, VALUE, HEADER_LISTS, HEADER_KEY, HEADER_VALUE = (index * COLUMN_FIELDS for index in range(5))
 TIMESTAMPS = 5 * COLUMN_FIELDS
 ROWS_FIELDS = TIMESTAMPS + 1
@@ -51,8 +52,10 @@ PARTITION_FIELDS = 9
 DONE, NEEDS_BUFFER, FULL, OVERSIZED, TOO_LARGE, BAD_PARTITION, BAD_ARRAY, BAD_TOPIC = range(8)
 
 HASHED_WHILE_COPIED_BYTES = 512
-"""The value of a row of this size or more goes into the digest while it is copied: with 1,000 bytes 112 ns a record in place of
-190. With half of it rows of 256 to 511 bytes take 2 to 4 ns more, with twice it rows of up to 1,023 gain nothing."""
+"""The value of a row of this size or more goes into the digest while it is copied: with 1,000 bytes 112 ns a record in
+place of
+190. With half of it rows of 256 to 511 bytes take 2 to 4 ns more, with twice it rows of up to 1,023 gain nothing.
+"""
 
 
 @helper
@@ -213,7 +216,9 @@ def put_headers(rows: int, row: int, target: int) -> int:
 
 @helper
 def put_and_hash(rows: int, row: int, content: int, target: int, size: int, seed: int) -> int:
-    """Write a row's value and headers at `target`, behind its key, and return the digest of the `size` bytes from `content` on."""
+    """Write a row's value and headers at `target`, behind its key, and return the digest of the `size` bytes from
+    `content` on.
+    """
     end = content + size
     if not is_valid(word(rows, VALUE + VALIDITY), word(rows, VALUE + FIRST_BIT) + row):
         store1(target, 1)

@@ -46,7 +46,9 @@ _SHORT_IDS = {
 
 @functools.lru_cache(maxsize=16)
 def zone_of(name: str) -> tzinfo:
-    """The zone that Spark means by this name of `spark.sql.session.timeZone`; LookupError where this Python has none."""
+    """The zone that Spark means by this name of `spark.sql.session.timeZone`; LookupError where this Python has
+    none.
+    """
     meant = _SHORT_IDS.get(name, name)
     offset = _OFFSET.fullmatch(meant)
     if offset is not None:
@@ -76,7 +78,8 @@ def instants(local_us: Int64s, zone: tzinfo) -> Int64s:
 def _offsets_in(zone: tzinfo, year: int) -> tuple[Int64s, Int64s]:
     """Local seconds since 1970 from which on an offset holds, in one year, and these offsets in seconds.
 
-    `datetime` takes the offset before a change for a time that the change repeats or leaves out (fold=0), and so does Java.
+    `datetime` takes the offset before a change for a time that the change repeats or leaves out (fold=0), and so does
+    Java.
     """
     cycles = max(0, -(-(year - _LAST_YEAR) // _CYCLE_YEARS))
     known = max(1, year - cycles * _CYCLE_YEARS)

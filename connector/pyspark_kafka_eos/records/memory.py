@@ -1,7 +1,7 @@
 """Words at plain addresses, and the product that digests are made of: for Python, and for numba.
 
-Owns: the operations that the loops of this package are written in, each twice: a function that Python can call, and the machine
-code that numba puts in its place.
+Owns: the operations that the loops of this package are written in, each twice: a function that Python can call, and the
+machine code that numba puts in its place.
 Does not know: Kafka, Arrow, which loops there are.
 
 An operation checks nothing. Every address that reaches one has been checked by the loop that calls it.

@@ -61,9 +61,10 @@ _VARINT_GROWS_AT: Final = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
 class Section:
     """The uncompressed records of one batch to be, with room in front for its header.
 
-    `digest` is the wrapping sum of its records' digests (0 where the writer makes none). `row` is set for a single record
-    that is larger than a usual section: its row in the columns it came from. `machine_time`: the records' time is when they were packed, by
-    the clock of this machine.
+    `digest` is the wrapping sum of its records' digests (0 where the writer makes none). `row` is set for a single
+    record
+    that is larger than a usual section: its row in the columns it came from. `machine_time`: the records' time is when
+    they were packed, by the clock of this machine.
     """
 
     partition: int
@@ -84,8 +85,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Packed:
-    """A record batch v2 without a producer: `stamp` puts that in, with the checksum. `crc`: CRC-32C of the records, as they are
-    behind the header. `machine_time`: as its section's."""
+    """A record batch v2 without a producer: `stamp` puts that in, with the checksum. `crc`: CRC-32C of the records, as
+    they are
+    behind the header. `machine_time`: as its section's.
+    """
 
     batch: memoryview = field(repr=False)
     crc: int
@@ -134,13 +137,9 @@ class SectionWriter:
         hard_limit_bytes: int | None = None,
     ) -> None:
         """Add `count` partitions; existing ones keep their rows. `hard_limit_bytes` is for the new ones."""
-        if (digest_seeds is None) != (self._digest == 0) or (
-            digest_seeds is not None and len(digest_seeds) != count
-        ):
+        if (digest_seeds is None) != (self._digest == 0) or (digest_seeds is not None and len(digest_seeds) != count):
             raise ValueError("digests need one seed for each partition, or none at all")
-        limit = np.asarray(
-            self._max_section_bytes if max_section_bytes is None else max_section_bytes, dtype=np.int64
-        )
+        limit = np.asarray(self._max_section_bytes if max_section_bytes is None else max_section_bytes, dtype=np.int64)
         if limit.size and not 0 < limit.min() <= limit.max() <= MAX_SECTION_BYTES:
             raise ValueError(f"a section's limit must be between 1 and {MAX_SECTION_BYTES} bytes")
         added = np.zeros((count, kernels.PARTITION_FIELDS), dtype=np.int64)
@@ -152,9 +151,7 @@ class SectionWriter:
             added[:, kernels.SEED] = np.asarray(digest_seeds, dtype=np.uint64).view(np.int64)
         self._state = np.concatenate([self._state, added])
 
-    def append(
-        self, columns: RecordColumns, partition: npt.NDArray[np.int32], now_ms: int
-    ) -> Iterator[Section]:
+    def append(self, columns: RecordColumns, partition: npt.NDArray[np.int32], now_ms: int) -> Iterator[Section]:
         """Pack the rows; the iterator yields each section as it gets full and must be exhausted.
 
         `partition`: of each row, below `num_partitions`. `now_ms` stamps the records of a writer without
@@ -254,9 +251,7 @@ class SectionWriter:
                 {"row": row, "partition": partition, "partitions": self.num_partitions},
             )
         if why == kernels.BAD_ARRAY:
-            return InvalidRow(
-                "an Arrow column's offsets point outside its data; nothing was packed", {"row": row}
-            )
+            return InvalidRow("an Arrow column's offsets point outside its data; nothing was packed", {"row": row})
         size = int(sizes[row])
         return RecordTooLarge(
             "a record is larger than its topic allows; nothing was packed. Raise the topic's max.message.bytes, turn "
@@ -290,9 +285,7 @@ def frame(
 
     See `pack` for its use of the section's bytes, and for `max_batch_bytes`.
     """
-    packed = pack(
-        section, transactional=transactional, compression=compression, max_batch_bytes=max_batch_bytes
-    )
+    packed = pack(section, transactional=transactional, compression=compression, max_batch_bytes=max_batch_bytes)
     return stamp(packed, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
 
 
@@ -307,10 +300,10 @@ def pack(
     """The section as a record batch v2 without a producer: producer id, epoch, sequence and CRC are missing
     (`stamp`).
 
-    The records' part of the CRC is made here, while the processor's cache still has them: a batch may wait long for its turn.
-    Uncompressed, the header goes into the room in front of the records and nothing is copied. A section that
-    is packed again (another epoch) is copied first, so the earlier batch stays unchanged. Records that
-    compression does not make smaller go uncompressed, so a batch is never longer than its section plus the
+    The records' part of the CRC is made here, while the processor's cache still has them: a batch may wait long for its
+    turn. Uncompressed, the header goes into the room in front of the records and nothing is copied. A section that is
+    packed again (another epoch) is copied first, so the earlier batch stays unchanged. Records that compression does
+    not make smaller go uncompressed, so a batch is never longer than its section plus the
     header. `level`: of the codec, None for Kafka's default.
     `max_batch_bytes`: RecordTooLarge where the single record of an oversized section still exceeds it.
     """

@@ -7,8 +7,8 @@ Invariants:
 - Bytes without a whole batch decide nothing.
 
 What is visible (KIP-98, "Reading transactional messages"): the answer lists the aborted transactions that its records
-can belong to as (producer id, first offset). From that offset on, the producer's transactional batches are aborted until
-its abort marker. The list is complete for each answer, so nothing is carried from one answer to the next.
+can belong to as (producer id, first offset). From that offset on, the producer's transactional batches are aborted
+until its abort marker. The list is complete for each answer, so nothing is carried from one answer to the next.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ class Seen:
     leader_epoch: int
 
 
-def see(
-    records: Buffer, position: int, end: int, aborted: Iterable[tuple[int, int]], *, committed: bool
-) -> Seen:
+def see(records: Buffer, position: int, end: int, aborted: Iterable[tuple[int, int]], *, committed: bool) -> Seen:
     """The part of an answer to a Fetch from `position` that is before the offset `end`.
 
     `aborted`: (first offset, producer id) of each aborted transaction that the answer lists; used where `committed`.

@@ -1,6 +1,6 @@
 """Compiles every kernel before the first record needs one: 3 s of CPU on each machine with an empty cache.
 
-    kafka-eos warm      fills the cache where an image is built, and prints its directory (python -m pyspark_kafka_eos.records.warm)
+    kafka-eos warm      fills the cache where an image is built, and prints its directory
 
 Owns: rows that pass through every kernel.
 Does not know: Spark, where the cache is (`jit`).
@@ -42,10 +42,7 @@ def warm() -> Path | None:
     partitions = Partitioner([1], sticky_start=0, sticky_bytes=1).assign(columns, 0, None)
     writer = SectionWriter(1, 1_000, explicit_timestamps=True, digest_seeds=np.array([1], dtype=np.uint64))
     sections = [*writer.append(columns, partitions, 0), *writer.flush()]
-    batches = [
-        frame(each, producer_id=0, producer_epoch=0, base_sequence=0, transactional=False)
-        for each in sections
-    ]
+    batches = [frame(each, producer_id=0, producer_epoch=0, base_sequence=0, transactional=False) for each in sections]
     rows = sum(len(decode(batch)) for batch in batches)
     if rows != len(keys):
         raise InternalError("the kernels do not give back the rows that they were given", {"rows": rows})

@@ -8,9 +8,9 @@ Invariants:
 - No row is too large to become a dead letter: what does not fit is cut, and a header states the cut.
 
 A dead letter has the row's key and value as they were, its headers, and behind these `kafka_eos.error.*`, all values
-UTF-8 text: class, message, topic, partition and timestamp_ms (as the row had them, left out where it had none), size_bytes
-(of a record that is too large), pipeline, batch; and where something had to be cut: cut (what), key_bytes and
-value_bytes (how long these were). Its own time is when it was written.
+UTF-8 text: class, message, topic, partition and timestamp_ms (as the row had them, left out where it had none),
+size_bytes (of a record that is too large), pipeline, batch; and where something had to be cut: cut (what), key_bytes
+and value_bytes (how long these were). Its own time is when it was written.
 """
 
 from __future__ import annotations
@@ -146,9 +146,7 @@ class DeadLetters:
         """What is left."""
         return self._sections.flush()
 
-    def _columns(
-        self, rows: pa.RecordBatch, reasons: Reasons, sizes: npt.NDArray[np.int64] | None
-    ) -> RecordColumns:
+    def _columns(self, rows: pa.RecordBatch, reasons: Reasons, sizes: npt.NDArray[np.int64] | None) -> RecordColumns:
         key, value = _binary(rows, "key"), _binary(rows, "value")
         key_bytes = _lengths(key)
         value_bytes = _lengths(value)
@@ -194,8 +192,9 @@ class DeadLetters:
 
 
 def is_dead_letter(headers: Sequence[dict[str, Any]] | None, pipeline: str, batch_id: int) -> bool:
-    """Whether a record with these headers is a dead letter of this batch of the pipeline. One that was written on as a row,
-    with its headers, is none, unless it was refused again."""
+    """Whether a record with these headers is a dead letter of this batch of the pipeline. One that was written on as a
+    row, with its headers, is none, unless it was refused again.
+    """
     # The last of a name counts: a row that was a dead letter once keeps its headers in front of the new ones.
     said = {each["key"]: each["value"] for each in headers or ()}
     wanted = {"pipeline": pipeline, "batch": str(batch_id)}
@@ -235,9 +234,7 @@ def _headers_of(rows: pa.RecordBatch, row: int) -> list[dict[str, Any]]:
 
 
 def _size_of(headers: Sequence[dict[str, Any]]) -> int:
-    return sum(
-        _HEADER_OVERHEAD_BYTES + len(each["key"].encode()) + len(each["value"] or b"") for each in headers
-    )
+    return sum(_HEADER_OVERHEAD_BYTES + len(each["key"].encode()) + len(each["value"] or b"") for each in headers)
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> pa.Array:

@@ -39,15 +39,15 @@ _AS_THEY_ARE = Routes()
 class WritePlan(WriteSettings):
     """The plan for every task of a batch. Pickled to the executors.
 
-    `only_slots`: in a decided batch, only these slots send (`ALL_OTHERS`: every other one too); the others
-    measure what they would send. Where none sends, nothing is measured either. `only_partitions`: slots (or
-    `ALL_OTHERS`) that send to some partitions only, with these partitions; they measure the rest. `driver`:
-    the driver's identity when it planned, at `planned_ms` of its clock; a task that begins late compares it
-    to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how
-    many bytes of rows without a key go to one partition before the next. `basis`: what a decided batch's rows were read and
-    judged by; what it leaves out is the session's, the topics' and the moment's of the plan. `routes`: in the replay of a decided
-    batch, by which topics it was routed. `topic_ids`: the ids of the topics that options name, by the driver's metadata; `asks_anew`:
-    every topic is asked for once more, because a try of the batch has failed or nobody knows how old a worker's metadata are.
+    `only_slots`: in a decided batch, only these slots send (`ALL_OTHERS`: every other one too); the others measure what
+    they would send. Where none sends, nothing is measured either. `only_partitions`: slots (or `ALL_OTHERS`) that send
+    to some partitions only, with these partitions; they measure the rest. `driver`: the driver's identity when it
+    planned, at `planned_ms` of its clock; a task that begins late compares it to find whether the batch is over.
+    `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how many bytes of rows without a key go to
+    one partition before the next. `basis`: what a decided batch's rows were read and judged by; what it leaves out is
+    the session's, the topics' and the moment's of the plan. `routes`: in the replay of a decided batch, by which topics
+    it was routed. `topic_ids`: the ids of the topics that options name, by the driver's metadata; `asks_anew`: every
+    topic is asked for once more, because a try of the batch has failed or nobody knows how old a worker's metadata are.
     """
 
     batch_id: int
@@ -64,9 +64,7 @@ class WritePlan(WriteSettings):
     asks_anew: bool = False
 
     @staticmethod
-    def for_batch(
-        options: WriteSettings, batch_id: int, only_slots: frozenset[int] | None, **chosen: Any
-    ) -> WritePlan:
+    def for_batch(options: WriteSettings, batch_id: int, only_slots: frozenset[int] | None, **chosen: Any) -> WritePlan:
         """The plan that the options call for. `chosen`: the further fields, which the driver chooses."""
         return WritePlan(
             **options.write_settings(),
@@ -111,8 +109,9 @@ class WritePlan(WriteSettings):
 
 @dataclass(frozen=True)
 class TurnsBegin:
-    """Where the tasks of one try take turns: in this partition of the log, from this offset on. One means nothing without the other:
-    which partition a pipeline has depends on how many the topic had when it was asked."""
+    """Where the tasks of one try take turns: in this partition of the log, from this offset on. One means nothing
+    without the other: which partition a pipeline has depends on how many the topic had when it was asked.
+    """
 
     where: TopicPartition
     offset: int

@@ -60,8 +60,8 @@ Bytes = npt.NDArray[np.int64]
 class Router:
     """Rows of one slot in, sections for `where` out. Not for several threads.
 
-    Rows without a key go to one partition until it has the plan's `sticky_bytes` of them, then to the next. The first one depends on slot
-    and batch, so that a job with one task does not fill one partition only.
+    Rows without a key go to one partition until it has the plan's `sticky_bytes` of them, then to the next. The first
+    one depends on slot and batch, so that a job with one task does not fill one partition only.
     """
 
     def __init__(self, cluster: Cluster, plan: WritePlan, slot: int) -> None:
@@ -99,9 +99,7 @@ class Router:
             self._look_again(error)
             raise self._explain(error, batch) from None
 
-    def pack_fitting(
-        self, batch: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Iterator[Section], pa.RecordBatch, Bytes]:
+    def pack_fitting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Iterator[Section], pa.RecordBatch, Bytes]:
         """Pack rows that can be refused for their size only. Returns (the rows that fit, their sections as
         they get full, the rows that are too large, how many bytes each of these would take)."""
         columns = _columns(batch)
@@ -140,9 +138,7 @@ class Router:
     @property
     def basis(self) -> Basis:
         """What the rows so far were judged by."""
-        return Basis(
-            "", self._judged_ms if self._timed else 0, tuple(zip(self._topics, self._rules, strict=False))
-        )
+        return Basis("", self._judged_ms if self._timed else 0, tuple(zip(self._topics, self._rules, strict=False)))
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, 0 where it does not exist."""
@@ -163,9 +159,7 @@ class Router:
         """The topics of the rows so far, as they are routed by."""
         return self._routed.values()
 
-    def _sections_for(
-        self, columns: RecordColumns, batch: pa.RecordBatch, topic_index: TopicIndex
-    ) -> SectionWriter:
+    def _sections_for(self, columns: RecordColumns, batch: pa.RecordBatch, topic_index: TopicIndex) -> SectionWriter:
         if self._sections is None:
             self._sections = SectionWriter(
                 0,
@@ -216,9 +210,7 @@ class Router:
         return Expired.of_all(self._expired)
 
     def _note_expired(self, columns: RecordColumns, topic_index: TopicIndex) -> None:
-        for index, rows, oldest_ms in expired(
-            self._rules, topic_index, columns.timestamp_ms, self._judged_ms
-        ):
+        for index, rows, oldest_ms in expired(self._rules, topic_index, columns.timestamp_ms, self._judged_ms):
             keeps_ms = self._rules[index].keeps_ms
             assert keeps_ms is not None
             self._expired.append(Expired(self._topics[index], rows, oldest_ms, keeps_ms))
@@ -226,13 +218,9 @@ class Router:
     def _require_taken(self, columns: RecordColumns, topic_index: TopicIndex) -> None:
         """InvalidRow for the first row that its topic would not take."""
         stamps = columns.timestamp_ms
-        broken = broken_rules(
-            self._rules, topic_index, columns.key, stamps, self._judged_ms, columns.num_rows
-        )
+        broken = broken_rules(self._rules, topic_index, columns.key, stamps, self._judged_ms, columns.num_rows)
         if broken:
-            reason, row = min(
-                ((reason, int(np.argmax(bad))) for reason, bad in broken), key=lambda each: each[1]
-            )
+            reason, row = min(((reason, int(np.argmax(bad))) for reason, bad in broken), key=lambda each: each[1])
             rules = self._rules[topic_index if isinstance(topic_index, int) else int(topic_index[row])]
             stamp = None if stamps is None else int(stamps[row])
             raise refused(reason, rules, stamp, self._judged_ms, row)
@@ -278,7 +266,9 @@ class Router:
             raise
 
     def _look_again(self, error: InvalidRow) -> None:
-        """RetriableError where the partition that a row names has been added since this task began. Asked once for each topic."""
+        """RetriableError where the partition that a row names has been added since this task began. Asked once for each
+        topic.
+        """
         index, partition = error.facts.get("topic_index"), error.facts.get("partition")
         if not isinstance(index, int) or not isinstance(partition, int) or partition < 0:
             return

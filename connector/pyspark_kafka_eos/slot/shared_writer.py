@@ -42,9 +42,7 @@ class SharedSlotWriter(SlotWriter):
         self._flush()
         seal = self._sender.finish(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return self._with_places(
-            replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent)
-        )
+        return self._with_places(replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent))
 
     def give_up(self, error: BaseException) -> None:
         """Send nothing more and log the reason for the other

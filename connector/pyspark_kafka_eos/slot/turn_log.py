@@ -1,4 +1,5 @@
-"""The log through which the tasks of a batch in one transaction take turns: events in, the same events in one order for all.
+"""The log through which the tasks of a batch in one transaction take turns: events in, the same events in one order for
+all.
 
 Owns: the turns topic, the form of its records, appending to it and reading it.
 Does not know: whose turn it is (`turns`), what is written during one.
@@ -33,14 +34,17 @@ from pyspark_kafka_eos.records import decode, scan
 from pyspark_kafka_eos.slot.turns import Begun, Event, Passed, Stopped, Wanted
 
 TURN_FORMAT_VERSION = 1
-"""Version of the records' JSON. A record of another one belongs to another version of this package, which may not take part in a try."""
+"""Version of the records' JSON. A record of another one belongs to another version of this package, which may not take
+part in a try.
+"""
 
 PARTITIONS = 8
 """As many as the ledger has, for the same reason."""
 
 SETTINGS = {
     "cleanup.policy": "delete",
-    # A turn matters while its batch is being written. A day is far above any transaction's timeout; an hour would not be.
+    # A turn matters while its batch is being written. A day is far above any transaction's timeout; an hour would not
+    # be.
     "retention.ms": str(24 * 60 * 60 * 1000),
     "segment.bytes": str(16 * 1024 * 1024),
     # A source whose pattern matches the name leaves the topic out.
@@ -185,9 +189,7 @@ def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
     try:
         record = strict.load(value)
         if record["version"] != TURN_FORMAT_VERSION:
-            raise ValueError(
-                f"format {str(record['version'])[:40]}, and this version has {TURN_FORMAT_VERSION}"
-            )
+            raise ValueError(f"format {str(record['version'])[:40]}, and this version has {TURN_FORMAT_VERSION}")
         task, start = strict.writer(record["task"]), strict.text(record["start"])
         events = [_event(task, start, *strict.several(listed)) for listed in strict.several(record["events"])]
         if not events:

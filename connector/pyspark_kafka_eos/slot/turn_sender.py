@@ -50,7 +50,9 @@ _LOOK_S = 0.5
 """How often a waiting thread checks whether it has waited too long."""
 
 _STOP_S = 10.0
-"""How long a failed task waits for its threads; they end by themselves, a little later, where a broker does not answer."""
+"""How long a failed task waits for its threads; they end by themselves, a little later, where a broker does not
+answer.
+"""
 
 
 @dataclass
@@ -89,7 +91,9 @@ class _Work:
 
 
 class TurnSender:
-    """Sends what one start of a task packs. Use once: `give` as often as there are batches, then `finish`; or `stop`."""
+    """Sends what one start of a task packs. Use once: `give` as often as there are batches, then `finish`; or
+    `stop`.
+    """
 
     def __init__(self, plan: SharedPlan, task: int, cluster: Cluster) -> None:
         self._task = task
@@ -326,9 +330,7 @@ class TurnSender:
         elif isinstance(effect, tm.Granted):
             queue = self._queues[effect.where]
             if not queue.wanted:
-                raise InternalError(
-                    "a turn was granted that was not asked for", {"partition": str(effect.where)}
-                )
+                raise InternalError("a turn was granted that was not asked for", {"partition": str(effect.where)})
             queue.granted, queue.left = effect.next_sequence, None
         else:
             queue = self._queues[effect.where]

@@ -58,8 +58,8 @@ _MOST_RECORD_BYTES = 2**31 - 1
 class SlotWriter:
     """Writes one slot of one batch. Use once: `write` as often as there are rows, then `seal`; or `abort`.
 
-    Before its first record it initialises the slot's transactional id, which fences an earlier attempt of the task: a zombie that
-    Spark has given up can write nothing more.
+    Before its first record it initialises the slot's transactional id, which fences an earlier attempt of the task: a
+    zombie that Spark has given up can write nothing more.
     """
 
     def __init__(self, plan: WritePlan, slot: int) -> None:
@@ -316,7 +316,8 @@ class SlotWriter:
 
 
 def _require_undecided(cluster: Cluster, plan: WritePlan, planned_by: ProducerIdentity) -> None:
-    """ProducerFenced where the driver's id has moved on since the batch was planned: it is decided, given up or another run's.
+    """ProducerFenced where the driver's id has moved on since the batch was planned: it is decided, given up or another
+    run's.
 
     A task that is cut off from the driver would abort the decided transaction of its
     slot by initialising the slot's id. This check makes that rare, not impossible: the
@@ -325,9 +326,7 @@ def _require_undecided(cluster: Cluster, plan: WritePlan, planned_by: ProducerId
     """
     view = Transactions(cluster).describe([plan.driver_id])[plan.driver_id]
     known = view.state != "NotFound"
-    if known and (
-        view.identity.producer_id != planned_by.producer_id or view.identity.epoch > planned_by.epoch
-    ):
+    if known and (view.identity.producer_id != planned_by.producer_id or view.identity.epoch > planned_by.epoch):
         raise ProducerFenced(
             f"this attempt of a task begins to write after its batch is over (the driver's id is at {view.identity}, the batch "
             f"was planned under {planned_by}); it writes nothing",

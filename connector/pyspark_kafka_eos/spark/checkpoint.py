@@ -26,8 +26,10 @@ _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names of schemes -> Arrow's."""
 
 _MOST_OPEN = 256
-"""Checkpoints whose file systems a process keeps, as many as the metrics keep queries. Spark gives the queries of a driver in turn to
-one process: with fewer than there are queries, each batch would connect anew."""
+"""Checkpoints whose file systems a process keeps, as many as the metrics keep queries. Spark gives the queries of a
+driver in turn to
+one process: with fewer than there are queries, each batch would connect anew.
+"""
 
 _WAY_OUT = (
     "give the sink the query's own checkpointLocation in a form that Spark's Python on the driver can read (a local path, "
@@ -78,7 +80,9 @@ class Checkpoint:
         return parse_offsets(text, path)
 
     def earlier_offsets(self, batch_id: int) -> LoggedOffsets | None:
-        """The same of a batch before the one that Spark runs; None where the file cannot be read, as Spark deletes old ones."""
+        """The same of a batch before the one that Spark runs; None where the file cannot be read, as Spark deletes old
+        ones.
+        """
         try:
             text = self._read(f"offsets/{batch_id}")
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:

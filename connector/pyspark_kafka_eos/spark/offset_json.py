@@ -4,15 +4,18 @@ Owns: the entries and their form, the format's version.
 Does not know: brokers, pyspark, whether what an entry names is still so (`source_logs`).
 Invariants:
 - The JSON of equal positions is equal text (Spark compares texts to detect new data).
-- An entry names no partition, so Spark's own Kafka source ignores it. A topic's name has no colon, so no topic is an entry.
+- An entry names no partition, so Spark's own Kafka source ignores it. A topic's name has no colon, so no topic is an
+  entry.
 - JSON without any entry is Spark's own, and stands on nothing that is known.
 
-| entry | says |
-|---|---|
-| `version:1` | the format of the entries |
-| `cluster:<id>` | the cluster of the offsets; none where its brokers report no id |
-| `topic:<name>:<id>:<epochs>` | the topic's id, and the epoch of the leader under which each offset was found: one number for all partitions, or one for each, in their order; -1 where it was not told. Not where the cluster has no topic ids: epochs begin anew with a topic that is made anew |
-| `began:<offsets>` | where the batch that ends here begins, where that is not the end of the batch before: the first batch, and a log that is another one |
+The entries:
+- `version:1`: the format of the entries.
+- `cluster:<id>`: the cluster of the offsets; none where its brokers report no id.
+- `topic:<name>:<id>:<epochs>`: the topic's id, and the epoch of the leader under which each offset was found: one
+  number for all partitions, or one for each, in their order; -1 where it was not told. Not where the cluster has no
+  topic ids: epochs begin anew with a topic that is made anew.
+- `began:<offsets>`: where the batch that ends here begins, where that is not the end of the batch before: the first
+  batch, and a log that is another one.
 """
 
 from __future__ import annotations
@@ -39,8 +42,9 @@ ENTRIES = (_VERSION, _CLUSTER, _TOPIC, _BEGAN)
 
 @dataclass(frozen=True)
 class Position:
-    """The offsets that a query has come to, and what they stand on: the cluster's id (empty where unknown), and for each
-    partition the log in which the offset was found (left out where unknown). `began`: see the table above."""
+    """The offsets that a query has come to, and what they stand on: the cluster's id (empty where unknown), and for
+    each partition the log in which the offset was found (left out where unknown). `began`: see the table above.
+    """
 
     offsets: Mapping[TopicPartition, int]
     cluster_id: str = ""
@@ -53,7 +57,9 @@ class Position:
 
 
 def begin_anew(where: str = "") -> str:
-    """The way on for whom a checkpoint's offsets are of no use, for an error's sentence. `where`: said of the new ones."""
+    """The way on for whom a checkpoint's offsets are of no use, for an error's sentence. `where`: said of the new
+    ones.
+    """
     return (
         f"begin with a new checkpoint and with startingOffsets{' ' if where else ''}{where} (a sink of this connector then takes "
         "adopt.checkpoint=true once, or another pipeline)"
@@ -79,8 +85,9 @@ def to_json(position: Position) -> OffsetJson:
 
 
 def position_of(body: Mapping[str, Any]) -> Position:
-    """The position in JSON of `to_json`, or of Spark's Kafka source. OptionsError where it is of another version of the format, or was
-    edited."""
+    """The position in JSON of `to_json`, or of Spark's Kafka source. OptionsError where it is of another version of the
+    format, or was edited.
+    """
     entries = [key for key in body if ":" in key]
     _judge_version(entries)
     try:
@@ -94,7 +101,9 @@ def position_of(body: Mapping[str, Any]) -> Position:
 
 
 def pasted(option: str, offsets: Mapping[TopicPartition, int], entries: Sequence[str]) -> Position:
-    """The position that an option names by a checkpoint's JSON. OptionsError where the entries are of another version, or were edited."""
+    """The position that an option names by a checkpoint's JSON. OptionsError where the entries are of another version,
+    or were edited.
+    """
     body = {**_bare(Position(offsets)), **{entry: {} for entry in entries}}
     try:
         return position_of(body)
@@ -153,12 +162,7 @@ def _topic_entries(position: Position) -> list[str]:
 
 def _logs_of(entry: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogMark]:
     topic, topic_id, text = entry.split(":")
-    here = [
-        TopicPartition(topic, number)
-        for name, numbers in by_topic(offsets)
-        if name == topic
-        for number in numbers
-    ]
+    here = [TopicPartition(topic, number) for name, numbers in by_topic(offsets) if name == topic for number in numbers]
     epochs = [int(each) for each in text.split(",")]
     if len(epochs) == 1:
         epochs *= len(here)

@@ -39,8 +39,9 @@ _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
 
 
 def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> LoggedOffsets:
-    """The sources' offsets at the end of a batch, as Spark wrote them: a text for each source, JSON or "-" for none, in v2
-    behind the source's number or name and a colon."""
+    """The sources' offsets at the end of a batch, as Spark wrote them: a text for each source, JSON or "-" for none, in
+    v2 behind the source's number or name and a colon.
+    """
     path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
     try:
         text = read_text(spark, path)
@@ -55,16 +56,15 @@ def read_earlier(spark: SparkSession, checkpoint: str, batch_id: int) -> LoggedO
     try:
         text = read_text(spark, path)
     except Exception as error:  # noqa: BLE001 -- its class differs between classic, Connect and file systems
-        log.info(
-            "the offset log's batch %d is not compared with the ledger: %s", batch_id, type(error).__name__
-        )
+        log.info("the offset log's batch %d is not compared with the ledger: %s", batch_id, type(error).__name__)
         return None
     return parse_offsets(text, path)
 
 
 def is_newest(spark: SparkSession, checkpoint: str, batch_id: int) -> bool:
-    """Whether the offset log has this batch and not the next one, so it is the one that runs: Spark logs a batch before it
-    begins, and after the batch before is done."""
+    """Whether the offset log has this batch and not the next one, so it is the one that runs: Spark logs a batch before
+    it begins, and after the batch before is done.
+    """
     logged = f"{checkpoint.rstrip('/')}/offsets"
     return _can_read(spark, f"{logged}/{batch_id}") and not _can_read(spark, f"{logged}/{batch_id + 1}")
 
@@ -98,14 +98,14 @@ def unreadable(path: str, batch_id: int, error: Exception) -> PipelineConflict:
 
 
 def parse_offsets(text: str, path: str) -> LoggedOffsets:
-    """The sources' offsets from a file's text, and when Spark planned the batch where some source's do not say which rows they are; PipelineConflict, naming `path`, where it has another form."""
+    """The sources' offsets from a file's text, and when Spark planned the batch where some source's do not say which
+    rows they are; PipelineConflict, naming `path`, where it has another form.
+    """
     # Split as Spark does: Python's splitlines also splits at characters that a source's offset may contain.
     lines = [line.strip() for line in re.split(r"\r?\n|\r", text) if line.strip()]
     form = lines[0][:40] if lines else ""
     if form not in _KNOWN_VERSIONS:
-        raise _unknown(
-            path, f"its format is {form!r}, and this connector reads {' and '.join(_KNOWN_VERSIONS)}"
-        )
+        raise _unknown(path, f"its format is {form!r}, and this connector reads {' and '.join(_KNOWN_VERSIONS)}")
     # The form, the metadata, then a line for each source; every query has at least one source.
     if len(lines) < 3:
         raise _unknown(path, "it ends before the first source's offsets")
@@ -114,7 +114,8 @@ def parse_offsets(text: str, path: str) -> LoggedOffsets:
         for line in sources:
             if not _NAMED.fullmatch(line):
                 raise _unknown(path, f"a source's line in it has no number or name: {line[:80]!r}")
-    # Spark's file source logs a number, whose files are in a log of their own: another plan of the batch has other files under it.
+    # Spark's file source logs a number, whose files are in a log of their own: another plan of the batch has other
+    # files under it.
     return LoggedOffsets(sources, None if all(map(_tells, sources)) else _planned_ms(lines[1]))
 
 
@@ -149,7 +150,9 @@ def kafka_sources(lines: Sequence[str]) -> tuple[Position, ...]:
 
 
 def placed_of(source: Position, cluster_id: str = "") -> dict[TopicPartition, GroupOffset]:
-    """The offsets of a source, as a consumer group keeps them. `cluster_id`: theirs, where they do not name it themselves."""
+    """The offsets of a source, as a consumer group keeps them. `cluster_id`: theirs, where they do not name it
+    themselves.
+    """
     found: dict[TopicPartition, GroupOffset] = {}
     for where, offset in source.offsets.items():
         log = source.logs.get(where, LogMark())
@@ -172,11 +175,12 @@ def lower_offsets(sources: Iterable[Position]) -> dict[TopicPartition, GroupOffs
     return lowest(map(placed_of, sources))
 
 
-def begins_elsewhere(
-    ended: Sequence[str], source_offsets: Sequence[str], before: Sequence[str] | None
-) -> list[str]:
-    """Where a batch begins elsewhere than another query's batch `ended`, in words; of partitions of which both say that they are of the
-    same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None for the first one."""
+def begins_elsewhere(ended: Sequence[str], source_offsets: Sequence[str], before: Sequence[str] | None) -> list[str]:
+    """Where a batch begins elsewhere than another query's batch `ended`, in words; of partitions of which both say that
+    they are of the
+    same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None for the first
+    one.
+    """
     sources = kafka_sources(source_offsets)
     # A first batch without a beginning of its own ends where it began.
     begins = lower_offsets(sources if before is None else kafka_sources(before))

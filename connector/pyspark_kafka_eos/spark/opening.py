@@ -24,8 +24,9 @@ Options = Mapping[str, str]
 
 @sentence_first
 def columns(options: Options) -> StructType:
-    """The columns of Spark's Kafka source, or of the ledger where the options ask for it; OptionsError naming every problem with
-    the options. Asks no broker."""
+    """The columns of Spark's Kafka source, or of the ledger where the options ask for it; OptionsError naming every
+    problem with the options. Asks no broker.
+    """
     from pyspark_kafka_eos.spark.source.source import source_schema
 
     if asks_for_ledger(options):
@@ -67,9 +68,7 @@ def batch_writer(options: Options, schema: StructType, overwrite: bool) -> DataS
 
 
 @sentence_first
-def stream_writer(
-    options: Options, schema: StructType, *, overwrite: bool, planning: bool
-) -> DataSourceStreamWriter:
+def stream_writer(options: Options, schema: StructType, *, overwrite: bool, planning: bool) -> DataSourceStreamWriter:
     """The writer of one micro-batch. Begins the batch where Spark plans it, `planning`."""
     from pyspark_kafka_eos.spark.sink.sink import open_writer
 

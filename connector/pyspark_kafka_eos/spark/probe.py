@@ -13,8 +13,9 @@ import sys
 
 
 def look() -> "dict[str, str | None]":
-    """python (major.minor), executable and host; then either missing (the text of an ImportError), or version, place, and cache (the
-    kernels' directory, None where none is writable)."""
+    """python (major.minor), executable and host; then either missing (the text of an ImportError), or version, place,
+    and cache (the kernels' directory, None where none is writable).
+    """
     found: dict[str, str | None] = {
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "executable": sys.executable,

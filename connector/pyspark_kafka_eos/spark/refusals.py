@@ -2,8 +2,8 @@
 
 Owns: the traceback that an error keeps on which a person has to act.
 Does not know: what is refused.
-Invariant: such an error leaves a decorated step without the frames below it. Spark prints all frames first, and the sentence was its
-tenth to twenty-fifth line.
+Invariant: such an error leaves a decorated step without the frames below it. Spark prints all frames first, and the
+sentence was its tenth to twenty-fifth line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ R = TypeVar("R")
 
 
 def sentence_first(step: Callable[P, R]) -> Callable[P, R]:
-    """The step that Spark calls, whose errors `FOR_A_PERSON` have no frames but its caller's. The whole traceback is logged at DEBUG."""
+    """The step that Spark calls, whose errors `FOR_A_PERSON` have no frames but its caller's. The whole traceback is
+    logged at DEBUG.
+    """
 
     @functools.wraps(step)
     def called(*arguments: P.args, **named: P.kwargs) -> R:

@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 Found = dict[str, str | None]
 
 _ANSWERS_WITHIN_S = 120
-"""How long the driver's Python may take to import the package: a second, with ten processes for each core half a minute. A
-file system that hangs never answers. Half could refuse a sound installation, double only delays the error."""
+"""How long the driver's Python may take to import the package: a second, with ten processes for each core half a
+minute. A file system that hangs never answers. Half could refuse a sound installation, double only delays the error.
+"""
 
 _THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -103,9 +104,7 @@ def _register_with(spark: SparkSession) -> None:
 def _context_of(spark: SparkSession) -> SparkContext | None:
     """The context of a classic session; None on Spark Connect, which has none."""
     if not hasattr(spark, "dataSource"):
-        raise OptionsError(
-            f"register needs a SparkSession of pyspark 4.0 or newer, not a {type(spark).__name__}"
-        )
+        raise OptionsError(f"register needs a SparkSession of pyspark 4.0 or newer, not a {type(spark).__name__}")
     remote = type(spark).__module__.startswith("pyspark.sql.connect.")
     context = None if remote else spark.sparkContext
     # A stopped session of Spark Connect would wait for an answer.
@@ -214,9 +213,7 @@ def _explain(text: str, context: SparkContext | None) -> NoReturn:
     )
     # Else the first line that names an error, Python's or Java's; lines of Java's stack begin with "at".
     named = re.search(r"^(?:: )?([\w.$]+(?:Error|Exception)\b.*)", text, re.MULTILINE)
-    cause = (
-        printed[1].strip().splitlines()[-1].strip() if printed and printed[1].strip() else named and named[1]
-    )
+    cause = printed[1].strip().splitlines()[-1].strip() if printed and printed[1].strip() else named and named[1]
     raise WrongInstallation(
         f"an executor could not run a Python function ({(cause or text.strip())[:300]}): correct the Python "
         f"of the executors{_or_another_python(context)}",

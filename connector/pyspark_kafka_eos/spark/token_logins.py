@@ -37,7 +37,8 @@ _SERVERS = "kafka.bootstrap.servers"
 
 
 def delegation_token_options(spark: SparkSession, bootstrap_servers: str) -> dict[str, str]:
-    """The `kafka.*` options by which the application's delegation token logs in to these brokers, for `.options(**...)`.
+    """The `kafka.*` options by which the application's delegation token logs in to these brokers, for
+    `.options(**...)`.
 
     `bootstrap_servers`: `host:port`, with commas between them. OptionsError where Spark's settings name no
     cluster for them, several, or one whose token Spark does not have. A token ends, by Kafka's default after
@@ -51,9 +52,7 @@ def delegation_token_options(spark: SparkSession, bootstrap_servers: str) -> dic
         )
     clusters = clusters_of(_conf(context))
     tokens = _tokens(context)
-    found = cluster_for(
-        (one for one in clusters if one.name in tokens), bootstrap_servers, _matching(context)
-    )
+    found = cluster_for((one for one in clusters if one.name in tokens), bootstrap_servers, _matching(context))
     if found is None:
         raise OptionsError(
             f"no delegation token for {bootstrap_servers}: {_what_there_is(clusters, tokens)}; nothing was read; set "
@@ -89,9 +88,7 @@ def _context(spark: SparkSession | None) -> Any:
 
 
 def _conf(context: Any) -> dict[str, str]:
-    return {
-        name: value for name, value in context.getConf().getAll() if name.startswith("spark.kafka.clusters.")
-    }
+    return {name: value for name, value in context.getConf().getAll() if name.startswith("spark.kafka.clusters.")}
 
 
 def _tokens(context: Any) -> dict[str, Token]:

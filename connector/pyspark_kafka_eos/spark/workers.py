@@ -1,5 +1,5 @@
-"""A Python worker runs one task after the other; one of the driver's plans or commits one micro-batch after the other. This module
-avoids work that Spark repeats each time needlessly.
+"""A Python worker runs one task after the other; one of the driver's plans or commits one micro-batch after the other.
+This module avoids work that Spark repeats each time needlessly.
 
 Owns: what a worker keeps from task to task beside its imports; where Spark puts the files of `--files`.
 Does not know: what the task does.
@@ -55,8 +55,9 @@ look_also_in(sparks_files)
 
 
 def make_ready() -> None:
-    """Call in every task before its work, and in the driver's workers for each micro-batch: makes the next task of this worker
-    cheap; costs microseconds itself. Nothing where the process has `KAFKA_EOS_TUNE_WORKERS=false`."""
+    """Call in every task before its work, and in the driver's workers for each micro-batch: makes the next task of this
+    worker cheap; costs microseconds itself. Nothing where the process has `KAFKA_EOS_TUNE_WORKERS=false`.
+    """
     if os.environ.get(SWITCH, "true").strip().lower() == "false":
         return
     _freeze_what_stays()
@@ -65,18 +66,20 @@ def make_ready() -> None:
 
 
 def _has_a_next_task() -> bool:
-    """Whether this is a worker that Spark uses again. A process that is no worker, such as a test that reads by itself, has no next
-    task; what is frozen there is never collected, and clients in it keep their connections."""
+    """Whether this is a worker that Spark uses again. A process that is no worker, such as a test that reads by itself,
+    has no next task; what is frozen there is never collected, and clients in it keep their connections.
+    """
     return "SPARK_REUSE_WORKER" in os.environ
 
 
 def _acknowledge_at_once() -> None:
     """Keep the connection to Spark from waiting for delayed acknowledgements, 40 ms for each task that reads or writes.
 
-    Spark sends a task's command, and then its rows as soon as the command is acknowledged (Nagle's algorithm). Linux delays the
-    acknowledgement of a connection that it takes for an interactive one, which every connection becomes whose process
-    answers. So it is told otherwise between two tasks, where PySpark collects garbage: nothing else of Spark's calls us there.
-    A worker on a Unix socket (the default of 4.3) has no such connection, and one that is not used again no next task.
+    Spark sends a task's command, and then its rows as soon as the command is acknowledged (Nagle's algorithm). Linux
+    delays the acknowledgement of a connection that it takes for an interactive one, which every connection becomes
+    whose process answers. So it is told otherwise between two tasks, where PySpark collects garbage: nothing else of
+    Spark's calls us there. A worker on a Unix socket (the default of 4.3) has no such connection, and one that is not
+    used again no next task.
     """
     global _to_spark
     if _to_spark is not None or not hasattr(socket, "TCP_QUICKACK") or not _has_a_next_task():
@@ -88,7 +91,9 @@ def _acknowledge_at_once() -> None:
 
 
 def _connections_of_this_machine() -> Iterator[socket.socket]:
-    """The TCP connections that this process has on loopback, each once. Before its first task a worker has the one to Spark only."""
+    """The TCP connections that this process has on loopback, each once. Before its first task a worker has the one to
+    Spark only.
+    """
     seen = set()
     for name in os.listdir("/proc/self/fd") if Path("/proc/self/fd").is_dir() else ():
         try:
@@ -153,8 +158,4 @@ def _is_sparks(archive: PurePath) -> bool:
     """pyspark.zip and py4j-...-src.zip below SPARK_HOME; a package's jar, which Spark adds to Python's path
     too."""
     name = archive.name
-    return (
-        name == "pyspark.zip"
-        or (name.startswith("py4j-") and name.endswith("-src.zip"))
-        or archive.suffix == ".jar"
-    )
+    return name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith("-src.zip")) or archive.suffix == ".jar"

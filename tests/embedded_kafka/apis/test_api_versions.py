@@ -20,13 +20,13 @@ NODE_ID = 3
 
 def naming(cluster_id: str | None, node_id: int, version: int = 5) -> Message:
     named = {"cluster_id": cluster_id, "node_id": node_id} if version >= 5 else {}
-    return ApiVersionsRequest(
-        version=version, client_software_name="test", client_software_version="1", **named
-    )
+    return ApiVersionsRequest(version=version, client_software_name="test", client_software_version="1", **named)
 
 
 async def code_of(node: Node, request: Message) -> int:
-    """The error code of the answer. The library would read any refusal as version 0; these are as short as one can be."""
+    """The error code of the answer. The library would read any refusal as version 0; these are as short as one can
+    be.
+    """
     request.with_header(correlation_id=7, client_id=ME.client_id)
     frame = memoryview(bytes(request.encode(header=True, framed=True)))[4:]
     answer = await node.answer(frame, lambda _client_id: ME)

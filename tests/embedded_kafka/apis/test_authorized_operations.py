@@ -33,9 +33,7 @@ def test_librdkafka_reads_the_operations_on_topics_and_on_the_cluster(denying: E
 
     (asked,) = admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True).values()
     of_topic = set(asked.result(30).authorized_operations)
-    of_cluster = set(
-        admin.describe_cluster(include_authorized_operations=True).result(30).authorized_operations
-    )
+    of_cluster = set(admin.describe_cluster(include_authorized_operations=True).result(30).authorized_operations)
 
     assert AclOperation.WRITE not in of_topic
     assert {AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS} <= of_topic

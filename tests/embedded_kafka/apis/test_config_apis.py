@@ -27,9 +27,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 Change = tuple[str, int, str | None]
 
 
-def describe(
-    name: str, *keys: str, kind: int = TOPIC, synonyms: bool = True, documented: bool = False
-) -> Message:
+def describe(name: str, *keys: str, kind: int = TOPIC, synonyms: bool = True, documented: bool = False) -> Message:
     resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
         version=4, include_synonyms=synonyms, include_documentation=documented,
@@ -39,18 +37,14 @@ def describe(
 
 def change(*changes: Change, names: tuple[str, ...] = ("t",), check_only: bool = False) -> Message:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [
-        resource.AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes
-    ]
+    configs = [resource.AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes]
     return IncrementalAlterConfigsRequest(
         version=1, validate_only=check_only,
         resources=[resource(resource_type=TOPIC, resource_name=name, configs=configs) for name in names],
     )  # fmt: skip
 
 
-def whole(
-    *configs: tuple[str, str | None], names: tuple[str, ...] = ("t",), check_only: bool = False
-) -> Message:
+def whole(*configs: tuple[str, str | None], names: tuple[str, ...] = ("t",), check_only: bool = False) -> Message:
     resource = AlterConfigsRequest.AlterConfigsResource
     given = [resource.AlterableConfig(name=key, value=value) for key, value in configs]
     return AlterConfigsRequest(

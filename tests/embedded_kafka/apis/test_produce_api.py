@@ -57,7 +57,9 @@ def test_without_the_right_nothing_is_written(
 
 
 def test_an_idempotent_producer_needs_a_right_on_the_cluster_or_on_some_topic(tmp_path: Path) -> None:
-    """Rule: seed 000 §5.5 step 2: IdempotentWrite on the cluster; since Kafka 2.8 Write on any topic will do (KIP-679)."""
+    """Rule: seed 000 §5.5 step 2: IdempotentWrite on the cluster; since Kafka 2.8 Write on any topic will do
+    (KIP-679).
+    """
 
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 1)
@@ -125,9 +127,7 @@ def test_acks_of_zero_are_written_and_not_answered_and_two_are_refused(tmp_path:
 
 
 @pytest.mark.parametrize(("version", "begins"), [(11, False), (12, True)])
-def test_a_produce_begins_a_transaction_from_version_12_on(
-    tmp_path: Path, version: int, begins: bool
-) -> None:
+def test_a_produce_begins_a_transaction_from_version_12_on(tmp_path: Path, version: int, begins: bool) -> None:
     """KIP-890: transaction version 2 adds partitions by the Produce itself; version 1 has to have added them."""
 
     async def scenario(node: Node) -> None:
@@ -151,7 +151,9 @@ def test_a_produce_begins_a_transaction_from_version_12_on(
 
 
 def test_a_newer_epoch_is_not_taken_into_the_open_transaction_of_the_older_one(tmp_path: Path) -> None:
-    """Between the abort's decision and its marker the older transaction is open; the fenced owner's successor must wait."""
+    """Between the abort's decision and its marker the older transaction is open; the fenced owner's successor must
+    wait.
+    """
 
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 1)

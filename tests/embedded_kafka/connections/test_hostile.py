@@ -1,4 +1,5 @@
-"""Bytes from anybody: the connection that sends them gets an error or is closed, the others go on, memory stays bounded.
+"""Bytes from anybody: the connection that sends them gets an error or is closed, the others go on, memory stays
+bounded.
 
 The seed is fixed, and the number of the frame is in a failure's message.
 """
@@ -100,12 +101,8 @@ def test_only_produce_may_be_large(kafka: EmbeddedKafka) -> None:
         assert is_closed(connection)
 
 
-@pytest.mark.parametrize(
-    ("api_key", "version"), [(0, 2), (0, 13), (1, 99), (3, -1), (999, 0), (-1, 0), (22, 6)]
-)
-def test_an_unknown_api_or_version_closes_the_connection(
-    kafka: EmbeddedKafka, api_key: int, version: int
-) -> None:
+@pytest.mark.parametrize(("api_key", "version"), [(0, 2), (0, 13), (1, 99), (3, -1), (999, 0), (-1, 0), (22, 6)])
+def test_an_unknown_api_or_version_closes_the_connection(kafka: EmbeddedKafka, api_key: int, version: int) -> None:
     with connect(kafka) as connection:
         body = head(api_key, version) + bytes(20)
         connection.sendall(struct.pack(">i", len(body)) + body)
@@ -204,9 +201,7 @@ def originals() -> list[bytes]:
     """Well-formed requests to begin with: one of each API and version, and some with more in them."""
     fetch = FetchRequest.FetchTopic(
         topic="alive",
-        partitions=[
-            FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-        ],
+        partitions=[FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
     )
     commit = OffsetCommitRequest.OffsetCommitRequestTopic
     offset = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
@@ -235,14 +230,12 @@ def originals() -> list[bytes]:
 
 
 def mutated(draw: random.Random, original: bytes) -> bytes:
-    """One to four bytes changed behind the length, sometimes with bytes cut out or put in; the length says what comes."""
+    """One to four bytes changed behind the length, sometimes with bytes cut out or put in; the length says what
+    comes.
+    """
     body = bytearray(original[4:])
     for _ in range(draw.randint(1, 4)):
-        at = (
-            draw.randrange(len(body))
-            if draw.random() < 0.3
-            else draw.randrange(min(8, len(body) - 1), len(body))
-        )
+        at = draw.randrange(len(body)) if draw.random() < 0.3 else draw.randrange(min(8, len(body) - 1), len(body))
         body[at] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)])
     if draw.random() < 0.2:
         at = draw.randrange(len(body))
@@ -251,7 +244,9 @@ def mutated(draw: random.Random, original: bytes) -> bytes:
 
 
 def test_fifty_thousand_mutated_frames_are_answered_or_refused(tmp_path: Path) -> None:
-    """Each goes through everything but the socket. What waits (a fetch, a join) is abandoned, as by a client that leaves."""
+    """Each goes through everything but the socket. What waits (a fetch, a join) is abandoned, as by a client that
+    leaves.
+    """
     draw = random.Random(SEED)
     seeds = originals()
     counts = {"answered": 0, "refused": 0, "waiting": 0}

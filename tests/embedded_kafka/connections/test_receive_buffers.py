@@ -77,9 +77,7 @@ def test_memory_of_others_is_left_alone() -> None:
 
 def test_what_is_spare_is_bounded_over_all_sizes() -> None:
     buffers = ReceiveBuffers()
-    views = [
-        buffers.take(size) for size in (LARGEST_BYTES, LARGEST_BYTES // 2, SMALLEST_BYTES) for _ in range(20)
-    ]
+    views = [buffers.take(size) for size in (LARGEST_BYTES, LARGEST_BYTES // 2, SMALLEST_BYTES) for _ in range(20)]
     memory = {id(view.obj): view.obj for view in views}
     for view in views:
         buffers.give_back(view)

@@ -228,9 +228,7 @@ async def filled(node: Node, megabytes: int) -> None:
         await ask(node, produce("t", large))
 
 
-def limited(
-    limit: int, stuck_after_s: float, scenario: Callable[[Node], Awaitable[Any]], tmp_path: Path
-) -> None:
+def limited(limit: int, stuck_after_s: float, scenario: Callable[[Node], Awaitable[Any]], tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         node.parts = replace(node.parts, unread=Unread(limit, stuck_after_s=stuck_after_s))
         await asyncio.wait_for(scenario(node), WITHIN_S)

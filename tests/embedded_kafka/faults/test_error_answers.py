@@ -45,9 +45,7 @@ def test_a_refused_produce_names_every_partition_that_was_to_be_written() -> Non
     answer = refusal(ProduceRequest(version=9, acks=-1, topic_data=topics), Code.NOT_LEADER_OR_FOLLOWER)
 
     assert [
-        (topic.name, part.index, part.error_code)
-        for topic in answer.responses
-        for part in topic.partition_responses
+        (topic.name, part.index, part.error_code) for topic in answer.responses for part in topic.partition_responses
     ] == [("a", 2, 6), ("a", 5, 6), ("b", 2, 6), ("b", 5, 6)]
 
 
@@ -57,9 +55,7 @@ def test_a_refused_offset_commit_mirrors_its_partitions() -> None:
     request = OffsetCommitRequest(version=8, group_id="g", topics=[topic(name="t", partitions=[part])])
     answer = refusal(request, Code.NOT_COORDINATOR)
 
-    assert [(t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions] == [
-        ("t", 4, 16)
-    ]
+    assert [(t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions] == [("t", 4, 16)]
 
 
 def test_a_refused_addition_to_a_transaction_mirrors_its_partitions() -> None:

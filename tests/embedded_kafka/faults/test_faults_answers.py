@@ -61,8 +61,7 @@ def metadata(kafka: EmbeddedKafka, *names: str) -> dict[str, tuple[int, list[int
     topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names] or None
     answer = ask(kafka, MetadataRequest(version=8, topics=topics, allow_auto_topic_creation=True))
     return {
-        topic.name: (topic.error_code, [part.partition_index for part in topic.partitions])
-        for topic in answer.topics
+        topic.name: (topic.error_code, [part.partition_index for part in topic.partitions]) for topic in answer.topics
     }
 
 
@@ -70,12 +69,9 @@ def ends(kafka: EmbeddedKafka) -> dict[int, tuple[int, int]]:
     """(error, end offset) of both partitions."""
     each = ListOffsetsRequest.ListOffsetsTopic
     parts = [
-        each.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1)
-        for number in (0, 1)
+        each.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1) for number in (0, 1)
     ]
-    asked = ListOffsetsRequest(
-        version=4, replica_id=-1, isolation_level=0, topics=[each(name="t", partitions=parts)]
-    )
+    asked = ListOffsetsRequest(version=4, replica_id=-1, isolation_level=0, topics=[each(name="t", partitions=parts)])
     (topic,) = ask(kafka, asked).topics
     return {part.partition_index: (part.error_code, part.offset) for part in topic.partitions}
 
@@ -211,9 +207,7 @@ def test_a_slow_store_that_is_released_answers_at_once(kafka: EmbeddedKafka) -> 
         ("leave-out", {}),
     ],
 )
-def test_librdkafka_reads_all_records_in_spite_of_it(
-    kafka: EmbeddedKafka, action: str, more: dict[str, int]
-) -> None:
+def test_librdkafka_reads_all_records_in_spite_of_it(kafka: EmbeddedKafka, action: str, more: dict[str, int]) -> None:
     fault = kafka.fault_in_answer("Fetch", action, topic="t", partition=0, **more)  # type: ignore[arg-type]
     assert read_to_the_end(kafka) == BATCHES * EACH
     assert fault.fired >= 1
@@ -257,9 +251,7 @@ def test_a_list_offsets_answer_without_the_partition(kafka: EmbeddedKafka) -> No
 
 
 def test_records_are_written_and_the_producer_is_told_that_they_are_not(kafka: EmbeddedKafka) -> None:
-    fault = kafka.fault_in_answer(
-        "Produce", "error", topic="t", partition=0, code="NOT_ENOUGH_REPLICAS_AFTER_APPEND"
-    )
+    fault = kafka.fault_in_answer("Produce", "error", topic="t", partition=0, code="NOT_ENOUGH_REPLICAS_AFTER_APPEND")
     assert produced(ask(kafka, produce("t", records(EACH)))) == (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
     assert fetched(ask(kafka, fetch("t", {0: 0})))[0].high_watermark == (BATCHES + 1) * EACH
     assert fault.fired == 1
@@ -366,9 +358,7 @@ def test_the_answer_to_the_second_init_of_one_transactional_id_is_lost(kafka: Em
         ("Produce", produce("t", records(1), transactional_id="x")),
     ],
 )  # fmt: skip
-def test_a_request_is_refused_for_one_transactional_id_only(
-    kafka: EmbeddedKafka, api: str, asked: Message
-) -> None:
+def test_a_request_is_refused_for_one_transactional_id_only(kafka: EmbeddedKafka, api: str, asked: Message) -> None:
     others = kafka.fault(api, "error", code="COORDINATOR_LOAD_IN_PROGRESS", transactional_id="y")
     own = kafka.fault(api, "error", code="COORDINATOR_LOAD_IN_PROGRESS", transactional_id="x")
     ask(kafka, asked)

@@ -81,9 +81,7 @@ def end_of(kafka: EmbeddedKafka, epoch: int) -> tuple[int, int]:
     """(epoch, end offset) of OffsetForLeaderEpoch."""
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     part = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
-    asked = OffsetForLeaderEpochRequest(
-        version=4, replica_id=-1, topics=[topic(topic="t", partitions=[part])]
-    )
+    asked = OffsetForLeaderEpochRequest(version=4, replica_id=-1, topics=[topic(topic="t", partitions=[part])])
     (answer,) = ask(kafka, asked).topics[0].partitions
     assert answer.error_code == Code.NONE
     return answer.leader_epoch, answer.end_offset

@@ -84,9 +84,7 @@ class Client:
             place = (producer_id, epoch, topic, partition)
             sequence = self.sequence.get(place, 0)
             self.sequence[place] = sequence + 1
-            data = records(
-                producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
-            )
+            data = records(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True)
             asked = produce(
                 topic, data, partition=partition, version=12 if self.version == 2 else 9,
                 transactional_id=transactional_id,
@@ -190,9 +188,7 @@ def test_a_forgotten_marker_can_be_written_by_an_administrator(client: Client) -
 
 
 def test_which_markers_are_forgotten_can_be_chosen_by_transaction_outcome_and_count(client: Client) -> None:
-    aborts_of_y = client.kafka.fault_at_marker(
-        "t", None, "forget", transactional_id="y", commit=False, skip=1
-    )
+    aborts_of_y = client.kafka.fault_at_marker("t", None, "forget", transactional_id="y", commit=False, skip=1)
     client.begin("x", 0, 1)
     client.end("x", commit=False)
     client.begin("y", 0, 1)
@@ -281,9 +277,7 @@ def test_offsets_whose_marker_is_forgotten_stay_undecided_over_a_restart() -> No
         group = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "log_level": 0})
         writer.begin_transaction()
         writer.produce("t", b"value", partition=0)
-        writer.send_offsets_to_transaction(
-            [TopicPartition("t", 0, 7)], group.consumer_group_metadata(), TIMEOUT_S
-        )
+        writer.send_offsets_to_transaction([TopicPartition("t", 0, 7)], group.consumer_group_metadata(), TIMEOUT_S)
         writer.commit_transaction(TIMEOUT_S)
         group.close()
 

@@ -158,9 +158,7 @@ class World:
         assert synced.refusal is None
         return joined
 
-    async def committed(
-        self, group_id: str = "g", where: TopicPartition = T0, *, stable: bool = False
-    ) -> int:
+    async def committed(self, group_id: str = "g", where: TopicPartition = T0, *, stable: bool = False) -> int:
         """The group's offset, -1 for none."""
         fetched = (await self.groups.fetch_offsets(group_id, [where], require_stable=stable))[where]
         return fetched.offset if fetched.code is Code.NONE else -int(fetched.code)

@@ -45,7 +45,9 @@ class FakeTopics:
 
 
 class FakeTransactions:
-    """The transaction coordinator of another part: remembers what it was asked, and refuses what the test wants refused."""
+    """The transaction coordinator of another part: remembers what it was asked, and refuses what the test wants
+    refused.
+    """
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
@@ -117,9 +119,7 @@ async def member_of(broker: Broker, version: int = 9) -> str:
     if answer.error_code == Code.MEMBER_ID_REQUIRED:
         answer = await broker.ask(join_group, version, **joining(version, answer.member_id))
     assert answer.error_code == Code.NONE
-    part = server.SyncGroupRequest.SyncGroupRequestAssignment(
-        version=5, member_id=answer.member_id, assignment=b"mine"
-    )
+    part = server.SyncGroupRequest.SyncGroupRequestAssignment(version=5, member_id=answer.member_id, assignment=b"mine")
     synced = await broker.ask(
         sync_group, 5, group_id="g", generation_id=answer.generation_id, member_id=answer.member_id,
         protocol_type="consumer", protocol_name="range", assignments=[part],
@@ -134,9 +134,7 @@ def partitions_of(api: Any, version: int, *names: str, offset: int = 7) -> list[
     partition = getattr(topic, f"{cls.__name__}Partition")
     fields = {} if api is offset_delete else {"committed_offset": offset, "committed_metadata": None}
     return [
-        topic(
-            version=version, name=name, partitions=[partition(version=version, partition_index=0, **fields)]
-        )
+        topic(version=version, name=name, partitions=[partition(version=version, partition_index=0, **fields)])
         for name in names
     ]
 
@@ -156,9 +154,7 @@ def test_join_in_every_version(version: int) -> None:
             answer = await broker.ask(join_group, version, **joining(version, answer.member_id))
         assert (answer.error_code, answer.generation_id, answer.protocol_name) == (Code.NONE, 1, "range")
         assert answer.leader == answer.member_id and answer.member_id.startswith("client-")
-        assert [(each.member_id, each.metadata) for each in answer.members] == [
-            (answer.member_id, RANGE[0][1])
-        ]
+        assert [(each.member_id, each.metadata) for each in answer.members] == [(answer.member_id, RANGE[0][1])]
 
     run(story)
 
@@ -215,9 +211,7 @@ def test_heartbeat_in_every_version(version: int) -> None:
         broker = Broker()
         member_id = await member_of(broker)
         for generation, code in [(1, Code.NONE), (0, Code.ILLEGAL_GENERATION)]:
-            answer = await broker.ask(
-                heartbeat, version, group_id="g", generation_id=generation, member_id=member_id
-            )
+            answer = await broker.ask(heartbeat, version, group_id="g", generation_id=generation, member_id=member_id)
             assert answer.error_code == code
 
     run(story)
@@ -423,9 +417,7 @@ def test_offset_delete() -> None:
         topics = partitions_of(offset_delete, 0, "t", UNKNOWN, FORBIDDEN)
         missing = await broker.ask(offset_delete, 0, group_id="g", topics=topics)
         assert (missing.error_code, missing.topics) == (Code.GROUP_ID_NOT_FOUND, [])
-        await broker.ask(
-            offset_commit, 8, group_id="g", member_id="", topics=partitions_of(offset_commit, 8, "t")
-        )
+        await broker.ask(offset_commit, 8, group_id="g", member_id="", topics=partitions_of(offset_commit, 8, "t"))
 
         answer = await broker.ask(offset_delete, 0, group_id="g", topics=topics)
 
@@ -483,9 +475,7 @@ def test_list_in_every_version(version: int) -> None:
     async def story() -> None:
         broker = Broker()
         await member_of(broker)
-        await broker.ask(
-            offset_commit, 8, group_id="simple", member_id="", topics=partitions_of(offset_commit, 8, "t")
-        )
+        await broker.ask(offset_commit, 8, group_id="simple", member_id="", topics=partitions_of(offset_commit, 8, "t"))
         answer = await broker.ask(list_groups, version)
         assert [(group.group_id, group.protocol_type) for group in answer.groups] == [
             ("g", "consumer"),
@@ -508,9 +498,7 @@ def test_delete_in_every_version(version: int) -> None:
     async def story() -> None:
         broker = Broker()
         await member_of(broker)
-        await broker.ask(
-            offset_commit, 8, group_id="simple", member_id="", topics=partitions_of(offset_commit, 8, "t")
-        )
+        await broker.ask(offset_commit, 8, group_id="simple", member_id="", topics=partitions_of(offset_commit, 8, "t"))
         answer = await broker.ask(delete_groups, version, groups_names=["g", "simple", "nobody", "simple"])
         assert {result.group_id: Code(result.error_code) for result in answer.results} == {
             "g": Code.NON_EMPTY_GROUP,
@@ -554,9 +542,7 @@ def test_groups_that_may_not_be_described_are_not_listed() -> None:
         broker = Broker()
         await member_of(broker)
         broker.authorizer.deny("DESCRIBE", "GROUP", "g")
-        assert len((await broker.ask(list_groups, 5)).groups) == 1, (
-            "whoever may describe the cluster sees all"
-        )
+        assert len((await broker.ask(list_groups, 5)).groups) == 1, "whoever may describe the cluster sees all"
         broker.authorizer.deny("DESCRIBE", "CLUSTER")
         assert (await broker.ask(list_groups, 5)).groups == []
 

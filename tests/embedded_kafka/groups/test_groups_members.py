@@ -132,9 +132,7 @@ def test_who_waits_when_the_broker_stops_is_sent_to_look_for_the_coordinator() -
         leader = await world.lonely("syncing")
         (follower,) = await soon(world.join("syncing"))
         await world.join("syncing", leader.member_id)
-        (syncing,) = await soon(
-            world.groups.sync("syncing", generation=2, member_id=(await follower).member_id)
-        )
+        (syncing,) = await soon(world.groups.sync("syncing", generation=2, member_id=(await follower).member_id))
         assert not joining.done() and not syncing.done()
 
         await world.groups.close()
@@ -207,9 +205,7 @@ def test_there_is_a_limit_on_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_topics_are_read_from_the_consumers_own_metadata_and_from_nothing_else() -> None:
     def group(metadata: bytes, kind: str = "consumer") -> Group:
         member = Member("a", None, "c", "/h", 1, 1, (("range", metadata),))
-        return Group(
-            "g", state=State.STABLE, protocol_type=kind, protocol_name="range", members={"a": member}
-        )
+        return Group("g", state=State.STABLE, protocol_type=kind, protocol_name="range", members={"a": member})
 
     assert subscribed_topics(group(RANGE[0][1])) == {"t"}
     assert subscribed_topics(group(b"")) is None
@@ -220,7 +216,9 @@ def test_topics_are_read_from_the_consumers_own_metadata_and_from_nothing_else()
 
 
 def test_a_session_ends_at_its_deadline_for_whoever_asks_before_the_next_sweep() -> None:
-    """Kafka's timer fires to the millisecond; seen with librdkafka's suite, which deletes the group right behind the session's end."""
+    """Kafka's timer fires to the millisecond; seen with librdkafka's suite, which deletes the group right behind the
+    session's end.
+    """
 
     async def story() -> None:
         world = World()

@@ -16,9 +16,7 @@ from tests.embedded_kafka.node_tools import ask, with_node
 def commit(*partitions: int, version: int = 7) -> Message:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     parts = [
-        topic.OffsetCommitRequestPartition(
-            partition_index=each, committed_offset=10 + each, committed_metadata="m"
-        )
+        topic.OffsetCommitRequestPartition(partition_index=each, committed_offset=10 + each, committed_metadata="m")
         for each in partitions
     ]
     return OffsetCommitRequest(
@@ -43,8 +41,7 @@ def fetch(version: int, *asked: tuple[str, list[int]]) -> Message:
 def shown(answer: Any, version: int) -> list[tuple[str, list[tuple[int, int]]]]:
     topics = answer.groups[0].topics if version >= 8 else answer.topics
     return [
-        (topic.name, [(part.partition_index, part.committed_offset) for part in topic.partitions])
-        for topic in topics
+        (topic.name, [(part.partition_index, part.committed_offset) for part in topic.partitions]) for topic in topics
     ]
 
 

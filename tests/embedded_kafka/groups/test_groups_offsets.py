@@ -109,17 +109,11 @@ def test_a_marker_ends_the_offsets_of_its_producer_and_partition_only() -> None:
     async def story() -> None:
         world = World()
         other = next(
-            f"g{n}"
-            for n in range(99)
-            if world.groups.partition_for(f"g{n}") != world.groups.partition_for("g")
+            f"g{n}" for n in range(99) if world.groups.partition_for(f"g{n}") != world.groups.partition_for("g")
         )
         for group_id in ("g", other):
-            await world.groups.txn_commit_offsets(
-                group_id, [offset(5)], producer_id=PRODUCER, producer_epoch=0
-            )
-        await world.groups.txn_commit_offsets(
-            "g", [offset(6, T1)], producer_id=OTHER_PRODUCER, producer_epoch=0
-        )
+            await world.groups.txn_commit_offsets(group_id, [offset(5)], producer_id=PRODUCER, producer_epoch=0)
+        await world.groups.txn_commit_offsets("g", [offset(6, T1)], producer_id=OTHER_PRODUCER, producer_epoch=0)
 
         world.end("g", PRODUCER, commit=True)
 
@@ -302,15 +296,13 @@ async def everything(world: World) -> dict[str, object]:
     seen: dict[str, object] = {}
     for group in await world.groups.list():
         offsets = [
-            await world.groups.fetch_offsets(group.group_id, None, require_stable=stable)
-            for stable in (False, True)
+            await world.groups.fetch_offsets(group.group_id, None, require_stable=stable) for stable in (False, True)
         ]
         unstable = await world.groups.fetch_offsets(
             group.group_id, [TopicPartition("t", n) for n in range(4)], require_stable=True
         )
         members = {
-            each: (member.metadata(group.protocol_name), member.assignment)
-            for each, member in group.members.items()
+            each: (member.metadata(group.protocol_name), member.assignment) for each, member in group.members.items()
         }
         # A group without a generation of its own exists by its offsets alone.
         if group.generation or any(offsets) or any(found.code for found in unstable.values()):

@@ -29,12 +29,11 @@ from kafka_core.values import TopicPartition
 WHERE = TopicPartition("orders", 7)
 LIMITS = Limits()
 
-# Written out by hand from OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and GroupMetadataValue.json.
+# Written out by hand from OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and
+# GroupMetadataValue.json.
 OFFSET_KEY = bytes.fromhex("0001 0001") + b"g" + bytes.fromhex("0006") + b"orders" + bytes.fromhex("00000007")
 OFFSET_V3 = bytes.fromhex("0003 000000000000002a 00000005 0002") + b"md" + bytes.fromhex("0000018bcfe56800")
-OFFSET_V1 = (
-    bytes.fromhex("0001 000000000000002a 0002") + b"md" + bytes.fromhex("0000018bcfe56800 0000018bcfe56be8")
-)
+OFFSET_V1 = bytes.fromhex("0001 000000000000002a 0002") + b"md" + bytes.fromhex("0000018bcfe56800 0000018bcfe56be8")
 GROUP_KEY = bytes.fromhex("0002 0001") + b"g"
 GROUP_V3 = (
     bytes.fromhex("0003 0008")
@@ -86,9 +85,7 @@ def test_what_kafka_writes_is_read() -> None:
     assert decode_key(b"\0\0" + OFFSET_KEY[2:]) == OffsetKey("g", WHERE)
     assert decode_key(GROUP_KEY) == GroupKey("g")
     assert decode_offset(OFFSET_V3, 9) == CommittedOffset(42, 5, "md", 1_700_000_000_000, log_offset=9)
-    assert decode_offset(OFFSET_V1, 9) == CommittedOffset(
-        42, -1, "md", 1_700_000_000_000, 1_700_000_001_000, 9
-    )
+    assert decode_offset(OFFSET_V1, 9) == CommittedOffset(42, -1, "md", 1_700_000_000_000, 1_700_000_001_000, 9)
     assert decode_group("g", GROUP_V3, LIMITS) == GROUP
 
 
@@ -125,9 +122,7 @@ def test_the_older_and_newer_forms_of_a_group_are_read() -> None:
 def test_an_empty_group_has_neither_protocol_nor_leader() -> None:
     empty = Group("g", LIMITS, State.EMPTY, 5, "consumer", state_since_ms=12)
     value = encode_group(empty)
-    assert (
-        value == b"\0\3\0\x08consumer\0\0\0\5" + b"\xff\xff\xff\xff" + (12).to_bytes(8, "big") + b"\0\0\0\0"
-    )
+    assert value == b"\0\3\0\x08consumer\0\0\0\5" + b"\xff\xff\xff\xff" + (12).to_bytes(8, "big") + b"\0\0\0\0"
     assert decode_group("g", value, LIMITS) == empty
 
 
@@ -185,9 +180,7 @@ def test_what_is_decoded_from_what_was_encoded_is_equal(seed: int) -> None:
     group_id = text()
     assert decode_key(encode_offset_key(group_id, where)) == OffsetKey(group_id, where)
 
-    commit = CommittedOffset(
-        chance.randrange(1 << 63), chance.randrange(100), text(), chance.randrange(1 << 50)
-    )
+    commit = CommittedOffset(chance.randrange(1 << 63), chance.randrange(100), text(), chance.randrange(1 << 50))
     assert decode_offset(encode_offset(commit), -1) == commit
 
     members = {

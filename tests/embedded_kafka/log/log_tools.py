@@ -62,9 +62,7 @@ def changed(batch: bytes, layout: str, at: int, value: int, *, mend_crc: bool = 
     return bytes(result)
 
 
-def open_log(
-    directory: Path, config: LogConfig = KEPT, *, now_ms: int = NOW, strict: bool = False
-) -> PartitionLog:
+def open_log(directory: Path, config: LogConfig = KEPT, *, now_ms: int = NOW, strict: bool = False) -> PartitionLog:
     """The log in the directory."""
     return PartitionLog.open(directory, config, now_ms=now_ms, strict_first_sequence=strict)
 
@@ -74,13 +72,9 @@ def put(log: PartitionLog, count: int = 1, **fields: int | bool | bytes) -> Appe
     return log.append(client_batch(count, **fields), now_ms=NOW)  # type: ignore[arg-type]
 
 
-def end(
-    log: PartitionLog, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0
-) -> int:
+def end(log: PartitionLog, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> int:
     """Write a marker."""
-    return log.append_marker(
-        producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch, now_ms=NOW
-    )
+    return log.append_marker(producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch, now_ms=NOW)
 
 
 def refused(code: Code) -> AbstractContextManager[object]:

@@ -78,9 +78,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_malformed_batch_is_refused_with_kafkas_code_and_nothing_is_written(
-    case: str, tmp_path: Path
-) -> None:
+def test_a_malformed_batch_is_refused_with_kafkas_code_and_nothing_is_written(case: str, tmp_path: Path) -> None:
     batch, code = REFUSALS[case]
     log = open_log(tmp_path)
 
@@ -179,9 +177,7 @@ def test_a_gap_and_a_forgotten_duplicate_have_one_code_and_two_messages(tmp_path
 
     with pytest.raises(Exception, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER: .*BEHIND: already written"):
         put(log, producer_id=1, sequence=0)
-    with pytest.raises(
-        Exception, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER: .*AHEAD: records before it are missing"
-    ):
+    with pytest.raises(Exception, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER: .*AHEAD: records before it are missing"):
         put(log, producer_id=1, sequence=9)
 
 
@@ -286,9 +282,10 @@ def test_a_coordinators_records_are_one_batch_under_its_producers_epoch(tmp_path
     log = open_log(tmp_path)
 
     assert log.append_internal([(b"a", b"1"), (b"b", None)], now_ms=NOW) == (0, 1)
-    assert log.append_internal(
-        [(b"c", b"2")], now_ms=NOW, producer_id=3, producer_epoch=4, transactional=True
-    ) == (2, 2)
+    assert log.append_internal([(b"c", b"2")], now_ms=NOW, producer_id=3, producer_epoch=4, transactional=True) == (
+        2,
+        2,
+    )
     with refused(Code.INVALID_PRODUCER_EPOCH):
         log.append_internal([(b"d", b"3")], now_ms=NOW, producer_id=3, producer_epoch=3, transactional=True)
     end(log, 3, commit=False, epoch=4)
@@ -303,9 +300,7 @@ def test_a_coordinators_records_are_one_batch_under_its_producers_epoch(tmp_path
     assert found == [(0, b"a", b"1"), (1, b"b", None), (2, b"c", b"2")]
 
 
-def test_flush_messages_is_how_often_the_file_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flush_messages_is_how_often_the_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path, LogConfig(flush_messages=3))
     synced: list[int] = []
     fsync = os.fsync

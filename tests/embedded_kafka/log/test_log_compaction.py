@@ -1,7 +1,7 @@
 """What a cleaner keeps of a compacted log, and what readers and a restart see of it.
 
-Rule: Kafka's LogCleaner: the latest record of each key, offsets as they were, tombstones and markers for delete.retention.ms, the last
-batch of each producer, nothing above the last stable offset.
+Rule: Kafka's LogCleaner: the latest record of each key, offsets as they were, tombstones and markers for
+delete.retention.ms, the last batch of each producer, nothing above the last stable offset.
 """
 
 from __future__ import annotations
@@ -291,16 +291,12 @@ def test_a_round_with_more_keys_than_may_be_remembered_goes_as_far_as_they_reach
             log,
             Compaction(tmp_path, log._segments, log._producers, COMPACTED, due.due, NOW, LatestOffsets(4)),
         )
-        narrow = Compaction(
-            tmp_path, log._segments, log._producers, COMPACTED, due.due, NOW, LatestOffsets(4)
-        )
+        narrow = Compaction(tmp_path, log._segments, log._producers, COMPACTED, due.due, NOW, LatestOffsets(4))
         run(log, narrow)
         rounds += 1
         assert rounds < 30
     assert rounds > 1
-    assert [record[2] for record in records(log) if record[1] != b"filler"] == [
-        b"%d" % n for n in range(20, 30)
-    ]
+    assert [record[2] for record in records(log) if record[1] != b"filler"] == [b"%d" % n for n in range(20, 30)]
 
 
 def test_segments_that_have_become_small_are_joined(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ def test_a_crash_at_any_pause_leaves_a_log_with_the_same_table(tmp_path: Path) -
 
 
 def prepared(directory: Path, beside: Path) -> list[int]:
-    """A copy of a log whose first cleaned segment is on the disk and does not count yet; the bases of those that it replaces."""
+    """A copy of a log whose first cleaned segment is on the disk and does not count yet; the bases of those that it
+    replaces.
+    """
     log = compacted_log(directory)
     for number in range(12):
         write(log, (b"k%d" % (number % 3), b"%d" % number))

@@ -42,9 +42,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [0, 1, 60, 61, 5_000])
-def test_a_full_disk_is_an_error_to_the_client_leaves_no_partial_batch_and_passes(
-    room: int, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_an_error_to_the_client_leaves_no_partial_batch_and_passes(room: int, tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log, producer_id=1, sequence=0)
     before = show(log)

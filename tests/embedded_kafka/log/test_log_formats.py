@@ -24,9 +24,7 @@ ROWS = [(b"k", b"v"), (None, b"x" * 300), (b"", None), (None, None), (b"long" * 
 
 
 def test_a_batch_of_the_broker_reads_as_it_was_written() -> None:
-    batch = encode_batch(
-        ROWS, timestamp_ms=NOW, base_offset=70, producer_id=5, producer_epoch=6, base_sequence=7
-    )
+    batch = encode_batch(ROWS, timestamp_ms=NOW, base_offset=70, producer_id=5, producer_epoch=6, base_sequence=7)
 
     records = decode_batch(batch)
 
@@ -38,9 +36,7 @@ def test_a_batch_of_the_broker_reads_as_it_was_written() -> None:
 def test_the_client_reads_the_brokers_batches_and_markers() -> None:
     from pyspark_kafka_eos.records import MarkerKind, control_marker, decode, scan
 
-    batch = encode_batch(
-        ROWS, timestamp_ms=NOW, base_offset=70, producer_id=5, producer_epoch=6, transactional=True
-    )
+    batch = encode_batch(ROWS, timestamp_ms=NOW, base_offset=70, producer_id=5, producer_epoch=6, transactional=True)
     ((info, _),) = scan(batch)
     columns = decode(batch)
     assert (info.producer_id, info.producer_epoch, info.base_sequence, info.transactional) == (5, 6, -1, True)

@@ -22,10 +22,9 @@ TOOLS = {
     NEWEST_KAFKA: "org.apache.kafka.tools.DumpLogSegments",
     NEWEST_ZOOKEEPER_KAFKA: "kafka.tools.DumpLogSegments",
 }
-# Kafka 4.3's tool says this of the first record of every segment that does not begin at 0; 3.9's, of the same files, does not.
-_FIRST_RECORD = re.compile(
-    r"^Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1\n", re.MULTILINE
-)
+# Kafka 4.3's tool says this of the first record of every segment that does not begin at 0; 3.9's, of the same files,
+# does not.
+_FIRST_RECORD = re.compile(r"^Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1\n", re.MULTILINE)
 EVERY_KAFKA = pytest.mark.parametrize("version", TOOLS)
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200, retention_ms=-1)
 
@@ -118,9 +117,7 @@ def test_kafka_reads_what_recovery_left(version: str, partition: Path) -> None:
     log = open_log(partition, CONFIG)
     log.close()
 
-    text = dump(
-        version, sorted(path for path in partition.iterdir() if path.suffix != ".json"), "--deep-iteration"
-    )
+    text = dump(version, sorted(path for path in partition.iterdir() if path.suffix != ".json"), "--deep-iteration")
 
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
     assert offsets == list(range(log.end_offset))

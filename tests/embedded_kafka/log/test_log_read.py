@@ -129,9 +129,7 @@ def test_one_producers_aborted_and_committed_transactions_are_told_apart(tmp_pat
 
     assert visible(log) == [0, 4, 8]
     late = log.read(6, 10_000, read_committed=True, at_least_one=True)
-    assert late.aborted == [(1, 6), (1, 10)], (
-        "those that ended before the offset are no concern of this reader"
-    )
+    assert late.aborted == [(1, 6), (1, 10)], "those that ended before the offset are no concern of this reader"
 
 
 def test_an_aborted_transaction_is_listed_wherever_between_its_ends_a_reader_begins(tmp_path: Path) -> None:
@@ -203,9 +201,7 @@ def test_a_batch_that_changed_on_the_disk_is_never_served(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 600])
-def test_the_first_record_that_is_not_older_is_found_by_its_timestamp(
-    segment_bytes: int, tmp_path: Path
-) -> None:
+def test_the_first_record_that_is_not_older_is_found_by_its_timestamp(segment_bytes: int, tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=100, retention_ms=-1)
     log = open_log(tmp_path, config)
     rng = random.Random(4)

@@ -42,7 +42,9 @@ def crashed(directory: Path, beside: Path) -> Path:
 
 
 class History:
-    """Idempotent and transactional producers, markers with and without a new epoch, plain batches, sometimes deletions."""
+    """Idempotent and transactional producers, markers with and without a new epoch, plain batches, sometimes
+    deletions.
+    """
 
     def __init__(self, seed: int, *, deletes: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -87,9 +89,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_after_a_clean_end_and_after_a_crash_the_log_shows_what_it_showed_before(
-    seed: int, tmp_path: Path
-) -> None:
+def test_after_a_clean_end_and_after_a_crash_the_log_shows_what_it_showed_before(seed: int, tmp_path: Path) -> None:
     """Rule: seed 004 Broker Failure (a restarted broker reads a snapshot and then the log)."""
     history = History(seed, deletes=True)
     config = SMALL if seed % 2 else KEPT
@@ -156,9 +156,7 @@ def test_what_an_append_returned_survives_sigkill(tmp_path: Path) -> None:
         "for sequence in range(10**6):\n"
         "    print(put(log, producer_id=1, sequence=sequence, value=b'x' * 500).base_offset, flush=True)\n"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     answered = [int(child.stdout.readline()) for _ in range(200)]
     os.kill(child.pid, signal.SIGKILL)
@@ -227,7 +225,9 @@ def test_a_tail_of_zeros_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(4))
 def test_a_flipped_byte_in_any_place_of_a_header_is_never_served(number: int, tmp_path: Path) -> None:
-    """In the last batch it is cut, like a torn one; with whole batches behind it the log is refused and left as it is."""
+    """In the last batch it is cut, like a torn one; with whole batches behind it the log is refused and left as it
+    is.
+    """
     log = open_log(tmp_path / "log")
     for sequence in range(4):
         put(log, 2, producer_id=1, sequence=2 * sequence)
@@ -253,7 +253,9 @@ def test_a_flipped_byte_in_any_place_of_a_header_is_never_served(number: int, tm
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_single_change_anywhere_is_cut_refused_or_not_served(seed: int, tmp_path: Path) -> None:
-    """Over several segments, with and without the mark of a clean end: no reader ever gets a byte that was not written."""
+    """Over several segments, with and without the mark of a clean end: no reader ever gets a byte that was not
+    written.
+    """
     rng = random.Random(seed)
     log = History(seed).play(open_log(tmp_path / "log", SMALL), 60)
     content = read_all(log)

@@ -30,9 +30,7 @@ PID = 7
 NOW = 1_000
 
 
-def data(
-    first_sequence: int, offset: int, count: int = 1, *, epoch: int = 0, transactional: bool = False
-) -> DataBatch:
+def data(first_sequence: int, offset: int, count: int = 1, *, epoch: int = 0, transactional: bool = False) -> DataBatch:
     return DataBatch(epoch, first_sequence, offset, offset + count - 1, 5, transactional)
 
 
@@ -171,7 +169,9 @@ def test_an_older_epoch_is_fenced() -> None:
 
 
 def test_an_unknown_producer_may_start_anywhere_since_kip_360() -> None:
-    """Rule: seed 004 Broker Failure (without state and without messages writing is accepted again and the state built anew)."""
+    """Rule: seed 004 Broker Failure (without state and without messages writing is accepted again and the state built
+    anew).
+    """
     state = after(data(41, 9, 2))
 
     assert state.last_sequence == 42
@@ -194,9 +194,7 @@ def test_with_transaction_version_two_an_unknown_transactional_producer_starts_a
     answer = refusal(judge(unknown, data(4, 9, transactional=True), NOW, transaction_version=2))
 
     assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, Place.NOT_AT_ZERO)
-    assert accept(judge(unknown, data(4, 9), NOW, transaction_version=2)).known, (
-        "no transaction, no such rule"
-    )
+    assert accept(judge(unknown, data(4, 9), NOW, transaction_version=2)).known, "no transaction, no such rule"
 
 
 def test_a_coordinators_own_batches_have_no_sequences_to_check() -> None:
@@ -253,7 +251,9 @@ def test_a_marker_for_a_producer_that_wrote_nothing_ends_nothing_and_is_remember
 
 @pytest.mark.parametrize(("version", "lowest"), [(0, 3), (1, 3), (2, 4)])
 def test_a_marker_of_an_older_epoch_is_refused(version: int, lowest: int) -> None:
-    """Rule: KIP-1228 (with transaction version 2 the epoch is bumped before the marker, so one of the open epoch is late)."""
+    """Rule: KIP-1228 (with transaction version 2 the epoch is bumped before the marker, so one of the open epoch is
+    late).
+    """
     state = after(data(0, 0, epoch=3, transactional=True))
 
     late = judge_marker(state, marker(1, epoch=lowest - 1), NOW, transaction_version=version)

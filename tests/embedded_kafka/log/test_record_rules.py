@@ -1,4 +1,6 @@
-"""Records that are judged one by one, with their index in the answer, and batches that a topic keeps in a codec of its own."""
+"""Records that are judged one by one, with their index in the answer, and batches that a topic keeps in a codec of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,7 @@ def batch(
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 24)
     for number, (key, value) in enumerate(records):
         given = [(f"h{each}", b"x" if each % 2 else None) for each in range(headers)]
-        builder.append(
-            number, timestamp=timestamps[number] if timestamps else NOW, key=key, value=value, headers=given
-        )
+        builder.append(number, timestamp=timestamps[number] if timestamps else NOW, key=key, value=value, headers=given)
     return bytes(builder.build())
 
 
@@ -55,7 +55,9 @@ def indexes(error: RecordsRefused) -> list[int]:
 def test_a_record_without_a_key_is_refused_in_a_compacted_topic_and_named_by_its_index(
     tmp_path: Path, version: int
 ) -> None:
-    """KIP-467: from version 8 on the answer names each record; older ones have the code alone. Nothing of the batch is written."""
+    """KIP-467: from version 8 on the answer names each record; older ones have the code alone. Nothing of the batch is
+    written.
+    """
 
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 1, {"cleanup.policy": "compact"})
@@ -193,9 +195,7 @@ def test_a_refused_batch_leaves_its_producer_as_it_was(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(KEPT, compact=True))
 
     def sent(key: bytes | None) -> bytes:
-        return bytes(
-            encode_batch([(key, b"v")], timestamp_ms=NOW, producer_id=5, producer_epoch=0, base_sequence=0)
-        )
+        return bytes(encode_batch([(key, b"v")], timestamp_ms=NOW, producer_id=5, producer_epoch=0, base_sequence=0))
 
     with refused(Code.INVALID_RECORD):
         log.append(sent(None), now_ms=NOW)
@@ -237,9 +237,7 @@ def test_a_transactions_batches_keep_producer_epoch_and_sequence_when_they_are_p
 ) -> None:
     log = open_log(tmp_path, replace(KEPT, codec=CODECS["zstd"]))
     for sequence in (0, 4):
-        data = client_batch(
-            4, producer_id=7, epoch=3, sequence=sequence, transactional=True, value=b"v" * 200
-        )
+        data = client_batch(4, producer_id=7, epoch=3, sequence=sequence, transactional=True, value=b"v" * 200)
         log.append(data, now_ms=NOW)
         assert log.append(data, now_ms=NOW).duplicate
     found = kept(log)
@@ -301,10 +299,11 @@ def test_librdkafka_tells_the_bad_records_of_a_batch_from_the_others() -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topic = NewTopic("t", 1, config={"cleanup.policy": "compact"})
         admin.create_topics([topic])["t"].result(30)
-        # Longer than the test may need to hand over four records, so that they are one batch; flush does not wait for it.
+        # Longer than the test may need to hand over four records, so that they are one batch; flush does not wait for
+        # it.
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5_000})
-        # The client has the topic's partition from here on. Records that wait for it are handed over one by one, and a flush meanwhile
-        # sends those that are there as a batch of their own.
+        # The client has the topic's partition from here on. Records that wait for it are handed over one by one, and a
+        # flush meanwhile sends those that are there as a batch of their own.
         producer.produce("t", value=b"before", key=b"k")
         assert producer.flush(30) == 0
         for number, key in enumerate((b"k", None, None, b"k")):

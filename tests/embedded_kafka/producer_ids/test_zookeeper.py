@@ -76,18 +76,14 @@ def kept(judge: KazooClient) -> Block:
     return parse(judge.get(PATH)[0])
 
 
-def test_the_first_block_is_0_to_999_and_makes_the_node_in_kafkas_json(
-    store: Make, judge: KazooClient
-) -> None:
+def test_the_first_block_is_0_to_999_and_makes_the_node_in_kafkas_json(store: Make, judge: KazooClient) -> None:
     """Rule: seed 000 §5.1.2: the node is not there yet, so 0 to 999."""
     assert store(broker_id=35).claim() == Block(0, 999)
 
     assert judge.get(PATH)[0] == b'{"version":1,"broker":35,"block_start":"0","block_end":"999"}'
 
 
-def test_the_next_block_is_behind_the_one_that_another_broker_claimed(
-    store: Make, judge: KazooClient
-) -> None:
+def test_the_next_block_is_behind_the_one_that_another_broker_claimed(store: Make, judge: KazooClient) -> None:
     """Rule: seed 000 §5.1.2: read, take the segment behind block_end, write it back."""
     judge.create(PATH, b'{"version":1,"broker":35,"block_start":"4000","block_end":"4999"}')
 
@@ -95,9 +91,7 @@ def test_the_next_block_is_behind_the_one_that_another_broker_claimed(
     assert kept(judge) == Block(5000, 5999)
 
 
-def test_a_node_without_data_as_kafkas_brokers_make_it_is_no_block_yet(
-    store: Make, judge: KazooClient
-) -> None:
+def test_a_node_without_data_as_kafkas_brokers_make_it_is_no_block_yet(store: Make, judge: KazooClient) -> None:
     judge.create(PATH, None)
     assert judge.get(PATH)[0] is None
 
@@ -199,9 +193,7 @@ def test_the_same_bytes_by_another_process_under_the_same_id_are_not_taken_for_t
     assert first.claim() == Block(2000, 2999)
 
 
-def test_ids_of_an_abandoned_block_are_never_handed_out(
-    store: Make, judge: KazooClient, proxy: LosingProxy
-) -> None:
+def test_ids_of_an_abandoned_block_are_never_handed_out(store: Make, judge: KazooClient, proxy: LosingProxy) -> None:
     proxy.lose = "answer"
     ids = ProducerIds(store(proxy.hosts))
     ids.start()
@@ -214,9 +206,7 @@ def test_ids_of_an_abandoned_block_are_never_handed_out(
 
 
 @pytest.mark.parametrize("content", [b"garbled", b"", b'{"version":1}'])
-def test_a_garbled_node_hands_out_nothing_and_is_not_written(
-    content: bytes, store: Make, judge: KazooClient
-) -> None:
+def test_a_garbled_node_hands_out_nothing_and_is_not_written(content: bytes, store: Make, judge: KazooClient) -> None:
     judge.create(PATH, content)
 
     with pytest.raises(GarbledBlock, match="no id was handed out"):
@@ -254,9 +244,7 @@ def test_an_acl_that_forbids_it_is_named(
     allowed: dict[str, bool], forbidden: str, store: Make, judge: KazooClient
 ) -> None:
     judge.create(PATH, encode(Block(0, 999), 9))
-    judge.set_acls(
-        PATH, [make_digest_acl("other", "secret", all=True), make_acl("world", "anyone", **allowed)]
-    )
+    judge.set_acls(PATH, [make_digest_acl("other", "secret", all=True), make_acl("world", "anyone", **allowed)])
 
     with pytest.raises(AuthorizationFailed, match=forbidden) as refused:
         store().claim()
@@ -275,9 +263,7 @@ def test_closing_ends_the_session_and_its_threads(store: Make) -> None:
     assert not set(threading.enumerate()) - before
 
 
-def test_ids_go_on_by_themselves_after_zookeeper_was_killed_and_came_back(
-    server: LocalZooKeeper, store: Make
-) -> None:
+def test_ids_go_on_by_themselves_after_zookeeper_was_killed_and_came_back(server: LocalZooKeeper, store: Make) -> None:
     """Rule: seed 000 §5.1.2: a block is never reused after a crash, here of ZooKeeper."""
     ids = ProducerIds(store())
     ids.start()

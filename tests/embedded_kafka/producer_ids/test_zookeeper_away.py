@@ -19,7 +19,9 @@ from kafka_core.errors import BlocksUnavailable
 from tests.support.logs import said_by
 
 SOON_S = 10.0
-"""Less than the 15 s that kazoo waits by itself, and than for ever; three times what a claim took on the busiest machine seen."""
+"""Less than the 15 s that kazoo waits by itself, and than for ever; three times what a claim took on the busiest
+machine seen.
+"""
 
 
 @pytest.fixture(params=["nobody listens", "nobody answers"])
@@ -32,9 +34,7 @@ def hosts(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_a_claim_fails_soon_and_closing_leaves_no_thread(
-    hosts: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_claim_fails_soon_and_closing_leaves_no_thread(hosts: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     before = set(threading.enumerate())
     store = ZooKeeperBlocks(hosts, 1, session_timeout_ms=1_000)

@@ -22,9 +22,7 @@ WITHIN_S = 60
 
 def write(broker: LocalKafka, topic: str, value: bytes) -> None:
     """Inside a transaction, so that the transaction coordinator has to be there as well."""
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"writer-{topic}"}
-    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"writer-{topic}"})
     producer.init_transactions(WITHIN_S)
     producer.begin_transaction()
     producer.produce(topic, value)
@@ -63,9 +61,7 @@ def test_what_was_committed_before_a_sigkill_is_there_after_the_restart_on_the_s
     broker: LocalKafka,
 ) -> None:
     if broker.version == OLDEST_KAFKA:
-        pytest.skip(
-            "open: 3.0.2 served no fetch within a minute of its restart after SIGKILL; not understood yet"
-        )
+        pytest.skip("open: 3.0.2 served no fetch within a minute of its restart after SIGKILL; not understood yet")
     address = broker.bootstrap_servers
     topic = topics_of(broker)(partitions=1)
     write(broker, topic, b"before")

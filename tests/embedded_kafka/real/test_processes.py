@@ -36,9 +36,7 @@ WITHIN_S = 20
 
 def alive(pid: int) -> bool:
     """Whether it runs; one that has ended but was not yet collected by its parent does not."""
-    answer = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return answer.stdout.strip() != "" and not answer.stdout.strip().startswith("Z")
 
 

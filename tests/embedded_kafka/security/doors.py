@@ -146,9 +146,7 @@ class ScramClient:
         """The final message, behind the broker's answer to the first."""
         parts: Mapping[str, str] = dict(part.split("=", 1) for part in answer.decode().split(","))  # type: ignore[misc]
         assert parts["r"].startswith(self._nonce)
-        salted = hashlib.pbkdf2_hmac(
-            self._hash, self._password.encode(), base64.b64decode(parts["s"]), int(parts["i"])
-        )
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         without = f"c={binding},r={nonce or parts['r']}"
         signed = f"{self._bare},{answer.decode()},{without}".encode()

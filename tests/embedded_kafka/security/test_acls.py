@@ -58,9 +58,7 @@ def test_a_literal_is_one_name_a_prefix_many_and_a_star_all(acl: Acl, yes: list[
     assert [name for name in [*yes, *no] if may(found, name=name)] == yes
 
 
-@pytest.mark.parametrize(
-    "denied", [READ, PREFIX, replace(READ, name="*"), ALL_WILD, replace(READ, principal="User:*")]
-)
+@pytest.mark.parametrize("denied", [READ, PREFIX, replace(READ, name="*"), ALL_WILD, replace(READ, principal="User:*")])
 @pytest.mark.parametrize("allowed", [READ, PREFIX, replace(READ, name="*"), ALL_WILD])
 def test_a_denial_prevails_however_wide_it_is(denied: Acl, allowed: Acl) -> None:
     assert may(acls(allowed))
@@ -124,9 +122,7 @@ def test_a_right_on_any_topic_is_one_that_no_denial_covers(given: list[Acl], exp
 def test_a_right_on_any_topic_of_super_users_and_where_all_is_open() -> None:
     assert acls().allows_on_any("User:root", HOST, Operation.READ, Resource.TOPIC)
     assert acls(open_by_default=True).allows_on_any(BOB, HOST, Operation.READ, Resource.TOPIC)
-    assert not acls(replace(ALL_WILD), open_by_default=True).allows_on_any(
-        BOB, HOST, Operation.READ, Resource.TOPIC
-    )
+    assert not acls(replace(ALL_WILD), open_by_default=True).allows_on_any(BOB, HOST, Operation.READ, Resource.TOPIC)
 
 
 EVERY = AclFilter(Resource.ANY, Pattern.ANY, None, None, None, Operation.ANY, Permission.ANY)

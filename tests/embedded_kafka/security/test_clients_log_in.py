@@ -137,9 +137,7 @@ def test_kafka_python_lists_topics_after_its_login(both: Door, mechanism: str) -
 @pytest.mark.parametrize("name", USERS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_products_client_logs_in(both: Door, mechanism: str, name: str) -> None:
-    connects(
-        settings(both.address, **login("SASL_SSL", mechanism, name, USERS[name]), ssl__ca__location=both.ca)
-    )
+    connects(settings(both.address, **login("SASL_SSL", mechanism, name, USERS[name]), ssl__ca__location=both.ca))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -153,9 +151,7 @@ def test_the_products_client_is_refused_with_the_brokers_words(both: Door, mecha
 def test_the_products_client_does_not_trust_another_authority(both: Door, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other")
     error = refused(
-        settings(
-            both.address, **login("SASL_SSL", "PLAIN", "alice", USERS["alice"]), ssl__ca__location=other.file
-        )
+        settings(both.address, **login("SASL_SSL", "PLAIN", "alice", USERS["alice"]), ssl__ca__location=other.file)
     )
     assert type(error) is OptionsError
     assert "signed by an authority" in error.message
@@ -164,9 +160,7 @@ def test_the_products_client_does_not_trust_another_authority(both: Door, tmp_pa
 def test_a_client_with_a_certificate_of_the_authority_is_served(mutual: Door) -> None:
     key, certificate = mutual.folder / "clients" / "alice.key", mutual.folder / "clients" / "alice.pem"
     delivers(
-        mutual.librdkafka(
-            security_protocol="SSL", ssl_key_location=str(key), ssl_certificate_location=str(certificate)
-        )
+        mutual.librdkafka(security_protocol="SSL", ssl_key_location=str(key), ssl_certificate_location=str(certificate))
     )
     connects(
         settings(
@@ -252,9 +246,7 @@ SESSION_MS = 1_500
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     folder = tmp_path_factory.mktemp("short")
-    with asking(
-        folder, "SASL_PLAINTEXT", "PLAIN,SCRAM-SHA-512", connections_max_reauth_ms=str(SESSION_MS)
-    ) as kafka:
+    with asking(folder, "SASL_PLAINTEXT", "PLAIN,SCRAM-SHA-512", connections_max_reauth_ms=str(SESSION_MS)) as kafka:
         yield kafka
 
 

@@ -24,9 +24,7 @@ USERS = {"alice": "a,b=c", "bob/+\\ ü": "päss \"word'"}
 
 def ours(settings: Mapping[str, str]) -> Any:
     """What the product's options make of a client's settings."""
-    return SinkOptions.parse(
-        {"pipeline": "p", **{f"kafka.{name}": value for name, value in settings.items()}}
-    ).client
+    return SinkOptions.parse({"pipeline": "p", **{f"kafka.{name}": value for name, value in settings.items()}}).client
 
 
 def round_trip(settings: Mapping[str, str]) -> None:
@@ -90,11 +88,7 @@ def test_the_files_are_the_owners_alone(tmp_path: Path) -> None:
         folder = tmp_path / "data" / "security"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert json.loads((folder / "users.json").read_text()) == {"alice": "alice-secret"}
-        secret = [
-            path
-            for path in folder.iterdir()
-            if "PRIVATE KEY" in path.read_text() or path.name == "users.json"
-        ]
+        secret = [path for path in folder.iterdir() if "PRIVATE KEY" in path.read_text() or path.name == "users.json"]
         assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
         assert len(secret) == 4
 
@@ -111,9 +105,7 @@ def test_without_security_a_client_needs_the_address_alone() -> None:
         assert kafka.client_settings() == {"bootstrap.servers": kafka.bootstrap_servers}
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"protocol": "TLS"}, {"protocol": "SASL_PLAINTEXT", "client_certificates": True}]
-)
+@pytest.mark.parametrize("wrong", [{"protocol": "TLS"}, {"protocol": "SASL_PLAINTEXT", "client_certificates": True}])
 def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionsError, match="security: "):
         Security(**wrong)

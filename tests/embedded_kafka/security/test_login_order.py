@@ -42,9 +42,7 @@ def test_after_the_login_requests_are_served(line: Line) -> None:
 
 
 @pytest.mark.parametrize("asks_first", [False, True], ids=["at once", "after ApiVersions"])
-def test_a_request_before_the_login_ends_the_connection_without_an_answer(
-    line: Line, asks_first: bool
-) -> None:
+def test_a_request_before_the_login_ends_the_connection_without_an_answer(line: Line, asks_first: bool) -> None:
     if asks_first:
         line.ask(versions())
     with pytest.raises(ConnectionError):
@@ -89,9 +87,7 @@ def test_a_mechanism_that_is_not_there_is_refused_with_the_list_of_those_that_ar
         (b"\0\xff\0x", "due to invalid credentials with SASL mechanism PLAIN"),
     ],
 )
-def test_plain_is_refused_with_kafkas_reason_and_the_connection_ends(
-    line: Line, message: bytes, reason: str
-) -> None:
+def test_plain_is_refused_with_kafkas_reason_and_the_connection_ends(line: Line, message: bytes, reason: str) -> None:
     line.handshake("PLAIN")
     refused = line.message(message)
     assert refused.error_code == Code.SASL_AUTHENTICATION_FAILED
@@ -99,9 +95,7 @@ def test_plain_is_refused_with_kafkas_reason_and_the_connection_ends(
     assert line.ended()
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")]
-)
+@pytest.mark.parametrize(("mechanism", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
 def test_scram_proves_both_sides(line: Line, mechanism: str, hash_name: str) -> None:
     client = ScramClient("alice", PASSWORD, hash_name)
     line.handshake(mechanism)
@@ -113,9 +107,7 @@ def test_scram_proves_both_sides(line: Line, mechanism: str, hash_name: str) -> 
 
 @pytest.mark.parametrize("wrong", ["password", "nonce", "binding", "user"])
 def test_scram_does_not_tell_what_was_wrong(line: Line, wrong: str) -> None:
-    client = ScramClient(
-        "nobody" if wrong == "user" else "alice", "wrong" if wrong == "password" else PASSWORD
-    )
+    client = ScramClient("nobody" if wrong == "user" else "alice", "wrong" if wrong == "password" else PASSWORD)
     line.handshake("SCRAM-SHA-256")
     answer = line.message(client.first())
     if wrong != "user":
@@ -175,9 +167,7 @@ def test_a_listener_without_sasl_says_so(api: str) -> None:
 
 @pytest.fixture
 def short(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    with asking(
-        tmp_path, "SASL_PLAINTEXT", "PLAIN,SCRAM-SHA-256", connections_max_reauth_ms=str(SESSION_MS)
-    ) as broker:
+    with asking(tmp_path, "SASL_PLAINTEXT", "PLAIN,SCRAM-SHA-256", connections_max_reauth_ms=str(SESSION_MS)) as broker:
         yield broker
 
 

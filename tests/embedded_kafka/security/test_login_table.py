@@ -77,21 +77,13 @@ def ended(event: Any) -> Case:
 EXPECTED: dict[tuple[State, type], list[Case]] = {
     (State.CONNECTED, VersionsAsked): [(NEW, VersionsAsked(NOW), KNOWS, (Serve(),))],
     (State.CONNECTED, MechanismNamed): [begun(NEW), absent(NEW)],
-    (State.CONNECTED, MessageCame): [
-        (NEW, MessageCame(NOW), OUT, silent("SaslAuthenticate before the login"))
-    ],
+    (State.CONNECTED, MessageCame): [(NEW, MessageCame(NOW), OUT, silent("SaslAuthenticate before the login"))],
     (State.CONNECTED, OtherAsked): [(NEW, OTHER, OUT, silent("Metadata before the login"))],
-    (State.VERSIONS_KNOWN, VersionsAsked): [
-        (KNOWS, VersionsAsked(NOW), OUT, silent("ApiVersions before the login"))
-    ],
+    (State.VERSIONS_KNOWN, VersionsAsked): [(KNOWS, VersionsAsked(NOW), OUT, silent("ApiVersions before the login"))],
     (State.VERSIONS_KNOWN, MechanismNamed): [begun(KNOWS), absent(KNOWS)],
-    (State.VERSIONS_KNOWN, MessageCame): [
-        (KNOWS, MessageCame(NOW), OUT, silent("SaslAuthenticate before the login"))
-    ],
+    (State.VERSIONS_KNOWN, MessageCame): [(KNOWS, MessageCame(NOW), OUT, silent("SaslAuthenticate before the login"))],
     (State.VERSIONS_KNOWN, OtherAsked): [(KNOWS, OTHER, OUT, silent("Metadata before the login"))],
-    (State.AUTHENTICATING, VersionsAsked): [
-        (ASKED, VersionsAsked(NOW), closed(ASKED), illegal("ApiVersions"))
-    ],
+    (State.AUTHENTICATING, VersionsAsked): [(ASKED, VersionsAsked(NOW), closed(ASKED), illegal("ApiVersions"))],
     (State.AUTHENTICATING, MechanismNamed): [(ASKED, NAMED, closed(ASKED), illegal("SaslHandshake"))],
     (State.AUTHENTICATING, MessageCame): [(ASKED, MessageCame(NOW), ASKED, (Evaluate(),))],
     (State.AUTHENTICATING, OtherAsked): [(ASKED, OTHER, closed(ASKED), illegal("Metadata"))],

@@ -1,4 +1,6 @@
-"""ACLs of a broker that runs: made, listed and removed by librdkafka, kept over a restart, and what is refused without them."""
+"""ACLs of a broker that runs: made, listed and removed by librdkafka, kept over a restart, and what is refused without
+them.
+"""
 
 from __future__ import annotations
 
@@ -321,9 +323,7 @@ def test_numbers_without_a_meaning_are_refused_and_change_nothing(kafka: Embedde
     with Line(kafka) as line:
         line.plain("root", USERS["root"])
         made = CreateAclsRequest.AclCreation
-        answer = line.ask(
-            CreateAclsRequest(version=3, creations=[made(**{**right, **each}) for each in wrong])
-        )
+        answer = line.ask(CreateAclsRequest(version=3, creations=[made(**{**right, **each}) for each in wrong]))
         assert {each.error_code for each in answer.results} == {int(Code.INVALID_REQUEST)}
         filters = [
             DeleteAclsRequest.DeleteAclsFilter(**{**ANY_FILTER, name: 99})

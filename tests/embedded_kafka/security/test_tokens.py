@@ -143,9 +143,7 @@ def test_an_unsecured_token_logs_in_until_it_ends(plain: EmbeddedKafka) -> None:
         "a.b.c",
     ],
 )
-def test_a_bad_unsecured_token_is_answered_with_its_status_and_then_refused(
-    plain: EmbeddedKafka, token: str
-) -> None:
+def test_a_bad_unsecured_token_is_answered_with_its_status_and_then_refused(plain: EmbeddedKafka, token: str) -> None:
     with Line(plain) as line:
         line.handshake("OAUTHBEARER")
         first = line.message(message(token))
@@ -265,9 +263,7 @@ def test_no_token_is_in_the_log(plain: EmbeddedKafka, caplog: pytest.LogCaptureF
     token = unsecured(exp=1)
     with caplog.at_level("DEBUG"):
         assert not accepted(plain, token)
-    logged = " ".join(
-        record.getMessage() for record in caplog.records if record.name.startswith("embedded_kafka")
-    )
+    logged = " ".join(record.getMessage() for record in caplog.records if record.name.startswith("embedded_kafka"))
     assert not re.search(re.escape(token.split(".")[1]), logged)
 
 

@@ -17,9 +17,7 @@ def test_every_default_is_a_value_that_could_be_set() -> None:
 
 
 def test_the_defaults_say_nothing_new_about_a_log() -> None:
-    assert (
-        log_config({name: setting.default for name, setting in SETTINGS.items()}, LogConfig()) == LogConfig()
-    )
+    assert log_config({name: setting.default for name, setting in SETTINGS.items()}, LogConfig()) == LogConfig()
     assert log_config({}, LogConfig()) == LogConfig()
 
 
@@ -44,13 +42,9 @@ def test_what_kafka_would_refuse_is_refused(name: str, value: str) -> None:
 
 
 def test_a_null_value_is_the_default() -> None:
-    assert check({"retention.ms": None, "cleanup.policy": "compact,delete"}) == {
-        "cleanup.policy": "compact,delete"
-    }
+    assert check({"retention.ms": None, "cleanup.policy": "compact,delete"}) == {"cleanup.policy": "compact,delete"}
 
 
 def test_a_compacted_topic_keeps_records_of_any_age() -> None:
     assert log_config({"cleanup.policy": "compact", "retention.ms": "1"}, LogConfig()).retention_ms == -1
-    assert (
-        log_config({"cleanup.policy": "compact,delete", "retention.ms": "1"}, LogConfig()).retention_ms == 1
-    )
+    assert log_config({"cleanup.policy": "compact,delete", "retention.ms": "1"}, LogConfig()).retention_ms == 1

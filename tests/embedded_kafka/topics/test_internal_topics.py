@@ -39,13 +39,9 @@ OWN = {
 CONFIG = BrokerConfig(offsets_topic_partitions=5, transaction_state_partitions=7)
 
 
-def create(
-    name: str, partitions: int = 1, *, check_only: bool = False, **configs: str
-) -> CreateTopicsRequest:
+def create(name: str, partitions: int = 1, *, check_only: bool = False, **configs: str) -> CreateTopicsRequest:
     topic = CreateTopicsRequest.CreatableTopic
-    given = [
-        topic.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
-    ]
+    given = [topic.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     return CreateTopicsRequest(
         version=7, timeout_ms=1_000, validate_only=check_only,
         topics=[topic(name=name, num_partitions=partitions, replication_factor=-1, configs=given)],
@@ -94,9 +90,7 @@ FIRST: dict[str, Callable[[Node, str], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("first", FIRST)
-def test_whoever_asks_first_an_internal_topic_gets_its_own_settings_and_works(
-    tmp_path: Path, first: str
-) -> None:
+def test_whoever_asks_first_an_internal_topic_gets_its_own_settings_and_works(tmp_path: Path, first: str) -> None:
     async def scenario(node: Node) -> None:
         for name, own in OWN.items():
             await FIRST[first](node, name)
@@ -213,9 +207,7 @@ def test_clients_neither_write_to_an_internal_topic_nor_remove_it(tmp_path: Path
         ends = {where: log.end_offset for where, log in node.parts.topics.opened()}
         for name in OWN:
             assert produced(await ask(node, produce(name, records())))[0] == Code.INVALID_TOPIC_EXCEPTION
-            (gone,) = (
-                await ask(node, DeleteTopicsRequest(version=4, topic_names=[name], timeout_ms=1_000))
-            ).responses
+            (gone,) = (await ask(node, DeleteTopicsRequest(version=4, topic_names=[name], timeout_ms=1_000))).responses
             assert gone.error_code == Code.INVALID_TOPIC_EXCEPTION
         assert {where: log.end_offset for where, log in node.parts.topics.opened()} == ends
         await coordinators_work(node)

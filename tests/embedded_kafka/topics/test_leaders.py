@@ -1,4 +1,6 @@
-"""Leaders' epochs: who is told that it knows another leader, where an epoch ended, and records that a new leader lacks."""
+"""Leaders' epochs: who is told that it knows another leader, where an epoch ended, and records that a new leader
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +76,7 @@ def end_of(kafka: EmbeddedKafka, epoch: int, current: int = -1) -> tuple[int, in
     """(error, epoch, end offset) of OffsetForLeaderEpoch."""
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     part = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-    asked = OffsetForLeaderEpochRequest(
-        version=4, replica_id=-1, topics=[topic(topic="t", partitions=[part])]
-    )
+    asked = OffsetForLeaderEpochRequest(version=4, replica_id=-1, topics=[topic(topic="t", partitions=[part])])
     (answer,) = ask(kafka, asked).topics[0].partitions
     return answer.error_code, answer.leader_epoch, answer.end_offset
 
@@ -85,9 +85,7 @@ def offset_at(kafka: EmbeddedKafka, timestamp: int, current: int = -1) -> tuple[
     """(error, offset, epoch) of ListOffsets."""
     each = ListOffsetsRequest.ListOffsetsTopic
     part = each.ListOffsetsPartition(partition_index=0, current_leader_epoch=current, timestamp=timestamp)
-    asked = ListOffsetsRequest(
-        version=4, replica_id=-1, isolation_level=0, topics=[each(name="t", partitions=[part])]
-    )
+    asked = ListOffsetsRequest(version=4, replica_id=-1, isolation_level=0, topics=[each(name="t", partitions=[part])])
     (answer,) = ask(kafka, asked).topics[0].partitions
     return answer.error_code, answer.offset, answer.leader_epoch
 

@@ -1,4 +1,6 @@
-"""A topic or a partition that one request names twice: what Kafka 4.3.1 answers, played to it byte by byte, and no connection is dropped."""
+"""A topic or a partition that one request names twice: what Kafka 4.3.1 answers, played to it byte by byte, and no
+connection is dropped.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ TWICE: tuple[list[Partitions], ...] = (
     [("t", [(0, 0)]), ("t", [(0, 1)])],
     [("t", [(0, 0)]), ("u", [(0, 0)]), ("t", [(0, 1)])],
 )
-"""The partition t-0 named twice: within its topic, in two entries next to each other, and with another topic in between."""
+"""The partition t-0 named twice: within its topic, in two entries next to each other, and with another topic in
+between.
+"""
 
 
 def fetching(*topics: Partitions, max_wait_ms: int = 0, version: int = 11) -> FetchRequest:
@@ -99,10 +103,7 @@ def committing(*topics: Partitions) -> OffsetCommitRequest:
 def shape(topics: Any, partitions: str = "partitions", name: str = "name") -> list[tuple[str, list[int]]]:
     """Topics of an answer, each with the partitions that it names, in order and as often as it does."""
     number = "index" if partitions == "partition_responses" else "partition_index"
-    return [
-        (getattr(topic, name), [getattr(part, number) for part in getattr(topic, partitions)])
-        for topic in topics
-    ]
+    return [(getattr(topic, name), [getattr(part, number) for part in getattr(topic, partitions)]) for topic in topics]
 
 
 async def two_topics(node: Node) -> None:
@@ -158,14 +159,10 @@ def test_a_partition_that_does_not_exist_is_refused_once_however_often_a_fetch_n
 
 
 @pytest.mark.parametrize("asked", TWICE)
-def test_of_records_for_a_partition_named_twice_the_later_are_written(
-    tmp_path: Path, asked: list[Partitions]
-) -> None:
+def test_of_records_for_a_partition_named_twice_the_later_are_written(tmp_path: Path, asked: list[Partitions]) -> None:
     async def scenario(node: Node) -> None:
         await two_topics(node)
-        with_records = [
-            (name, [(at, records(5 if later else 2)) for at, later in parts]) for name, parts in asked
-        ]
+        with_records = [(name, [(at, records(5 if later else 2)) for at, later in parts]) for name, parts in asked]
         answer = await ask(node, producing(*with_records))
         assert shape(answer.responses, "partition_responses") == [(name, [0]) for name in dict(asked)]
         assert node.parts.topics.log(T0).end_offset == 3 + 5
@@ -179,8 +176,7 @@ def test_offsets_of_a_partition_named_twice_are_not_listed(tmp_path: Path, asked
         await two_topics(node)
         answer = await ask(node, listing(*((name, [(at, -1) for at, _ in parts]) for name, parts in asked)))
         assert [
-            (topic.name, [(part.error_code, part.offset) for part in topic.partitions])
-            for topic in answer.topics
+            (topic.name, [(part.error_code, part.offset) for part in topic.partitions]) for topic in answer.topics
         ] == [("t", [(Code.INVALID_REQUEST, -1)]), ("u", [(NONE, 3)])][: len(dict(asked))]
 
     with_node(tmp_path, scenario)  # fmt: skip
@@ -239,9 +235,7 @@ def test_a_partition_added_twice_to_a_transaction_is_in_it_once_and_answered_twi
             v3_and_below_topics=[each(name=name, partitions=[at for at, _ in parts]) for name, parts in asked],
         )  # fmt: skip
         answer = (await ask(node, request)).results_by_topic_v3_and_below
-        assert shape(answer, "results_by_partition") == [
-            (name, [at for at, _ in parts]) for name, parts in asked
-        ]
+        assert shape(answer, "results_by_partition") == [(name, [at for at, _ in parts]) for name, parts in asked]
         assert not any(part.partition_error_code for topic in answer for part in topic.results_by_partition)
         assert node.parts.transactions.describe("x").partitions == {
             TopicPartition(name, at) for name, parts in asked for at, _ in parts
@@ -255,9 +249,7 @@ def test_of_two_starts_for_a_partition_the_later_is_its_start(tmp_path: Path) ->
         await two_topics(node)
         each = DeleteRecordsRequest.DeleteRecordsTopic
         starts = [each.DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (2, 1)]
-        request = DeleteRecordsRequest(
-            version=2, topics=[each(name="t", partitions=starts)], timeout_ms=1_000
-        )
+        request = DeleteRecordsRequest(version=2, topics=[each(name="t", partitions=starts)], timeout_ms=1_000)
         (topic,) = (await ask(node, request)).topics
         assert [(part.error_code, part.low_watermark) for part in topic.partitions] == [(NONE, 1)]
         assert node.parts.topics.log(T0).log_start_offset == 1
@@ -282,9 +274,7 @@ def test_a_topic_whose_partitions_are_raised_twice_in_a_request_keeps_its_own(tm
     async def scenario(node: Node) -> None:
         await two_topics(node)
         each = CreatePartitionsRequest.CreatePartitionsTopic
-        wanted = [
-            each(name=name, count=count, assignments=None) for name, count in (("t", 3), ("u", 3), ("t", 4))
-        ]
+        wanted = [each(name=name, count=count, assignments=None) for name, count in (("t", 3), ("u", 3), ("t", 4))]
         request = CreatePartitionsRequest(version=3, topics=wanted, timeout_ms=1_000)
         assert codes_of((await ask(node, request)).results) == [("t", Code.INVALID_REQUEST), ("u", NONE)]
         assert {topic.name: topic.partitions for topic in node.parts.topics} == {"t": 2, "u": 3}
@@ -301,9 +291,7 @@ def test_a_topic_that_is_to_be_deleted_twice_stays(tmp_path: Path, version: int)
         request = (
             DeleteTopicsRequest(version=version, topic_names=list(names), timeout_ms=1_000)
             if version == 4
-            else DeleteTopicsRequest(
-                version=version, topics=[each(name=name) for name in names], timeout_ms=1_000
-            )
+            else DeleteTopicsRequest(version=version, topics=[each(name=name) for name in names], timeout_ms=1_000)
         )
         assert sorted(codes_of((await ask(node, request)).responses)) == [
             ("nope", Code.INVALID_REQUEST),

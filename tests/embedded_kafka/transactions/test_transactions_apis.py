@@ -242,15 +242,10 @@ def test_brokers_add_or_look_at_several_transactions_at_once(version: int) -> No
             )
 
         async def codes(*transactions: Message) -> list[list[str]]:
-            answer = await ask(
-                add_partitions_to_txn, parts, cls(version=version, transactions=list(transactions))
-            )
+            answer = await ask(add_partitions_to_txn, parts, cls(version=version, transactions=list(transactions)))
             assert answer.error_code == 0
             return [
-                [
-                    Code(topic.results_by_partition[0].partition_error_code).name
-                    for topic in each.topic_results
-                ]
+                [Code(topic.results_by_partition[0].partition_error_code).name for topic in each.topic_results]
                 for each in answer.results_by_transaction
             ]
 
@@ -369,10 +364,7 @@ def test_an_administrator_ends_a_transaction_in_single_partitions(version: int) 
                 producer_id=7,
                 producer_epoch=5,
                 transaction_result=False,
-                topics=[
-                    cls.WritableTxnMarkerTopic(name=name, partition_indexes=[0])
-                    for name in ("a", "b", "gone")
-                ],
+                topics=[cls.WritableTxnMarkerTopic(name=name, partition_indexes=[0]) for name in ("a", "b", "gone")],
                 coordinator_epoch=0,
                 **extra,
             )
@@ -383,14 +375,12 @@ def test_an_administrator_ends_a_transaction_in_single_partitions(version: int) 
         assert found == {"a": "NONE", "b": "INVALID_PRODUCER_EPOCH", "gone": "UNKNOWN_TOPIC_OR_PARTITION"}
         assert [(each.where, each.commit) for each in parts.world.markers()] == [(A, False)]
         parts.authorizer.deny("ALTER", "CLUSTER")
-        assert (await ask(write_txn_markers, parts, request())).markers[0].topics[0].partitions[
-            0
-        ].error_code == 0
+        assert (await ask(write_txn_markers, parts, request())).markers[0].topics[0].partitions[0].error_code == 0
         parts.authorizer.deny("CLUSTER_ACTION", "CLUSTER")
         denied = await ask(write_txn_markers, parts, request())
-        assert {
-            partition.error_code for topic in denied.markers[0].topics for partition in topic.partitions
-        } == {Code.CLUSTER_AUTHORIZATION_FAILED}
+        assert {partition.error_code for topic in denied.markers[0].topics for partition in topic.partitions} == {
+            Code.CLUSTER_AUTHORIZATION_FAILED
+        }
         assert len(parts.world.markers()) == 2
 
     played(play)

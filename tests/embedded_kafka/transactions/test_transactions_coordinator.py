@@ -1,4 +1,6 @@
-"""The coordinator against its surroundings in memory: what is logged before what, markers, timeouts, expiry, refusals."""
+"""The coordinator against its surroundings in memory: what is logged before what, markers, timeouts, expiry,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -196,9 +198,7 @@ def test_a_partition_that_is_gone_or_has_a_newer_epoch_does_not_hold_the_transac
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, Code.PRODUCER_FENCED), (2, Code.INVALID_TXN_STATE)])
-def test_a_transaction_that_outlives_its_timeout_is_aborted_under_a_bumped_epoch(
-    version: int, code: Code
-) -> None:
+def test_a_transaction_that_outlives_its_timeout_is_aborted_under_a_bumped_epoch(version: int, code: Code) -> None:
     """Rule: seed 003 transaction expiry: with version 2 EndTxn answers 48, else 90."""
 
     async def play(world: World, coordinator: TransactionCoordinator) -> None:
@@ -248,10 +248,7 @@ def test_an_id_without_a_transaction_expires_after_seven_days_and_gets_a_new_pro
         world.clock.advance(1)
         coordinator.tick()
         assert logged(world) == [State.EMPTY, State.DEAD]
-        assert (
-            await refused(coordinator.end(ME, identity, commit=True, version=2))
-            is Code.INVALID_PRODUCER_ID_MAPPING
-        )
+        assert await refused(coordinator.end(ME, identity, commit=True, version=2)) is Code.INVALID_PRODUCER_ID_MAPPING
         with pytest.raises(Refused, match="TRANSACTIONAL_ID_NOT_FOUND"):
             coordinator.describe(ME)
         again = await coordinator.init_producer_id(ME, 1_000, identity)
@@ -283,9 +280,7 @@ def test_a_two_phase_transaction_is_left_to_its_owner() -> None:
         ((ME, 900_001), Code.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_an_init_that_cannot_work_is_refused_and_nothing_is_logged(
-    arguments: tuple[str, int], code: Code
-) -> None:
+def test_an_init_that_cannot_work_is_refused_and_nothing_is_logged(arguments: tuple[str, int], code: Code) -> None:
     async def play(world: World, coordinator: TransactionCoordinator) -> None:
         assert await refused(coordinator.init_producer_id(*arguments)) is code
         assert world.journal == [] and coordinator.listing() == []
@@ -334,9 +329,7 @@ def test_when_the_ids_are_exhausted_the_client_is_told_of_a_server_error() -> No
         (Refused(Code.NOT_ENOUGH_REPLICAS, "x"), Code.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_what_cannot_be_logged_has_not_happened_and_works_when_there_is_room(
-    error: Exception, code: Code
-) -> None:
+def test_what_cannot_be_logged_has_not_happened_and_works_when_there_is_room(error: Exception, code: Code) -> None:
     async def play(world: World, coordinator: TransactionCoordinator) -> None:
         world.log_error = error
         assert await refused(coordinator.init_producer_id(ME, 1_000)) is code

@@ -1,4 +1,6 @@
-"""SIGKILL between any two writes: a restarted coordinator finds a prefix of what is durable, and carries out what is decided."""
+"""SIGKILL between any two writes: a restarted coordinator finds a prefix of what is durable, and carries out what is
+decided.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def newest(journal: list[Durable]) -> dict[str, Entry]:
 
 
 def history(version: int) -> World:
-    """Two ids, three transactions each: commit, abort, one left open. Of each, one partition is added and never written."""
+    """Two ids, three transactions each: commit, abort, one left open. Of each, one partition is added and never
+    written.
+    """
     world = World()
 
     async def main() -> None:
@@ -187,9 +191,7 @@ class Producer:
         elif self.label:
             if self.ending is None:
                 self.ending = self._chance.random() < 0.6
-            self.identity = await coordinator.end(
-                self.name, identity, commit=self.ending, version=self.version
-            )
+            self.identity = await coordinator.end(self.name, identity, commit=self.ending, version=self.version)
             told[self.label] = self.ending
             self.label, self.ending = "", None
 
@@ -274,8 +276,6 @@ def test_whatever_happens_each_transaction_has_one_outcome_and_it_is_the_answere
         ([Data(A, 1, 0, "x"), Marker(A, 1, 0, False, 0)], {"x": True}, "was answered True"),
     ],
 )
-def test_the_checker_rejects_a_broken_history(
-    journal: list[Durable], told: dict[str, bool], complaint: str
-) -> None:
+def test_the_checker_rejects_a_broken_history(journal: list[Durable], told: dict[str, bool], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check(journal, told)

@@ -1,4 +1,6 @@
-"""The coordinator on real logs: what a crash leaves in the files is what it comes back to, and Kafka's own tool reads it."""
+"""The coordinator on real logs: what a crash leaves in the files is what it comes back to, and Kafka's own tool reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def on_disk(directory: Path, world: World) -> tuple[TransactionCoordinator, Topi
 
 
 async def wrote(directory: Path, world: World) -> None:
-    """A committed transaction, an open one with the last epoch known, an expired id; the files are left as a crash would."""
+    """A committed transaction, an open one with the last epoch known, an expired id; the files are left as a crash
+    would.
+    """
     coordinator, _ = on_disk(directory, world)
     identity = await coordinator.init_producer_id("gone", 1_000)
     world.clock.advance(world.config.transactional_id_expiration_ms)

@@ -63,7 +63,9 @@ def test_a_dead_id_is_a_tombstone() -> None:
 
 
 def test_the_last_epoch_is_in_the_record_of_version_1() -> None:
-    """Rule: seed 001 public interfaces. Kafka's record has no such field up to 4.4.0 (KAFKA-20357 comes later), so it is a tagged one of ours."""
+    """Rule: seed 001 public interfaces. Kafka's record has no such field up to 4.4.0 (KAFKA-20357 comes later), so it
+    is a tagged one of ours.
+    """
     entry = replace(EMPTY, epoch=6, last_epoch=5)
     value = encode_value(entry, 1)
     assert value is not None and decode_value(value) == entry
@@ -125,9 +127,7 @@ def test_what_is_encoded_is_decoded(entry: Entry) -> None:
     assert value is not None and decode_value(value) == entry
     old = encode_value(entry, 0)
     assert old is not None
-    assert decode_value(old) == replace(
-        entry, last_epoch=-1, previous_producer_id=-1, next_producer_id=-1, version=0
-    )
+    assert decode_value(old) == replace(entry, last_epoch=-1, previous_producer_id=-1, next_producer_id=-1, version=0)
 
 
 @given(st.binary(max_size=120))

@@ -137,9 +137,7 @@ class World:
 
     def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
         newest = self.of_producer(partition, producer_id)[-1:]
-        return any(
-            isinstance(each, Marker) and each.epoch == epoch and each.at_ms >= since_ms for each in newest
-        )
+        return any(isinstance(each, Marker) and each.epoch == epoch and each.at_ms >= since_ms for each in newest)
 
 
 class _Log:

@@ -34,9 +34,7 @@ def read(frame: bytes) -> Message:
 def produce(version: int, records: bytes | None = b"records") -> Message:
     data = ProduceRequest.TopicProduceData.PartitionProduceData(index=3, records=records)
     topic = ProduceRequest.TopicProduceData(name="a-topic", partition_data=[data])
-    return ProduceRequest(
-        version=version, transactional_id="an-id", acks=-1, timeout_ms=1000, topic_data=[topic]
-    )
+    return ProduceRequest(version=version, transactional_id="an-id", acks=-1, timeout_ms=1000, topic_data=[topic])
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -122,9 +120,7 @@ def test_whatever_the_bytes_are_the_answer_is_a_request_or_a_refusal() -> None:
         api_key = draw.choice(sorted(REQUESTS))
         version = draw.randint(0, REQUESTS[api_key].max_version)
         head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + draw.randbytes(4) + b"\x00\x01x"
-        body = draw.choice(
-            [draw.randbytes(draw.randint(0, 60)), bytes(draw.randint(0, 40)), b"\xff" * (round_ % 30)]
-        )
+        body = draw.choice([draw.randbytes(draw.randint(0, 60)), bytes(draw.randint(0, 40)), b"\xff" * (round_ % 30)])
         try:
             read(head + body)
             outcomes["read"] += 1

@@ -19,9 +19,7 @@ EVERY_API = tuple(m.HIGHEST)
 
 def test_the_numbers_are_kafkas() -> None:
     """Checked against the codes of kafka-python, written by somebody else."""
-    theirs = {
-        cls.errno: cls for cls in vars(library).values() if isinstance(cls, type) and hasattr(cls, "errno")
-    }
+    theirs = {cls.errno: cls for cls in vars(library).values() if isinstance(cls, type) and hasattr(cls, "errno")}
     flat = {code: theirs[code].__name__.removesuffix("Error").lower() for code in Code if code in theirs}
     assert len(flat) > 35
     # The library abbreviates or renames these.

@@ -45,9 +45,7 @@ def call(broker: AnyKafka, *words: str, answer: str | None = None) -> Answer:
 
 def shown(broker: AnyKafka, *words: str, answer: str | None = None) -> tuple[int, str]:
     """Run a command as a person does: its exit code and all that it prints."""
-    result = CliRunner().invoke(
-        app, [*words, "-b", broker.bootstrap_servers], input=answer, env={"COLUMNS": "200"}
-    )
+    result = CliRunner().invoke(app, [*words, "-b", broker.bootstrap_servers], input=answer, env={"COLUMNS": "200"})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
 

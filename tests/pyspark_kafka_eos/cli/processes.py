@@ -1,7 +1,7 @@
 """`kafka-eos` as processes of their own: what an operator starts, with the exit code and all that it printed.
 
-Owns: starting commands two at a time, in a pipe or in a terminal of a given width, and waiting for their end; the same words in
-this process, where there are too many for processes of their own.
+Owns: starting commands two at a time, in a pipe or in a terminal of a given width, and waiting for their end; the same
+words in this process, where there are too many for processes of their own.
 Does not know: what a command should answer.
 """
 

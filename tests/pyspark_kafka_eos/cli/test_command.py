@@ -11,13 +11,13 @@ import pytest
 pytestmark = pytest.mark.processes
 
 TIMEOUT_S = 120
-WITHOUT_EXTRA = "import sys; sys.modules['typer'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
+WITHOUT_EXTRA = (
+    "import sys; sys.modules['typer'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def test_help_names_every_command_and_the_exit_codes() -> None:

@@ -1,4 +1,6 @@
-"""The files of the shipped jobs with every command: what each command does with a job that writes, and with one that only reads."""
+"""The files of the shipped jobs with every command: what each command does with a job that writes, and with one that
+only reads.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,16 @@ def shipped() -> Iterator[EmbeddedKafka]:
     """A broker with the topics that the shipped files name, and a ledger that no other test has written to."""
     with EmbeddedKafka(in_process=True) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        for done in admin.create_topics(
-            [NewTopic(name, 2) for name in TOPICS], operation_timeout=30
-        ).values():
+        for done in admin.create_topics([NewTopic(name, 2) for name in TOPICS], operation_timeout=30).values():
             done.result(30)
         committed(kafka)
         yield kafka
 
 
 def answers(broker: AnyKafka, capsys: pytest.CaptureFixture[str], file: str) -> dict[str, Ended]:
-    """Each command's answer for a job's file, by the command's last word: the doctor's as a process of its own, the others'
-    by the same words in this one."""
+    """Each command's answer for a job's file, by the command's last word: the doctor's as a process of its own, the
+    others' by the same words in this one.
+    """
     given = ["-c", str(CONF / file), "--json"]
     found = {"doctor": kafka_eos(broker, "doctor", *given)}
     for words in (*LOOKS, *([*each, "--yes"] for each in CHANGES)):

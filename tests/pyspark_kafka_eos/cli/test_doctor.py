@@ -328,9 +328,7 @@ def test_with_scope_batch_the_rights_on_the_topic_of_the_turns_are_looked_at_too
 
 
 @pytest.mark.embedded
-def test_without_the_right_to_create_the_ledger_it_says_how_to_create_it(
-    kafka: AnyKafka, denying: Denying
-) -> None:
+def test_without_the_right_to_create_the_ledger_it_says_how_to_create_it(kafka: AnyKafka, denying: Denying) -> None:
     settings = settings_for(kafka)
     settings["options"]["ledger.topic"] = f"ledger-of-{name_of(settings)}"
     denying("CREATE", "TOPIC")
@@ -417,11 +415,7 @@ def test_where_the_source_is_to_begin_is_judged_as_the_query_judges_it(
     assert answer.document["can_start"] is (status == "ok")
     assert answer.code == (0 if status == "ok" else 1)
     view = SourceView(SourceOptions.parse(given, "stream"))
-    with (
-        contextlib.nullcontext()
-        if status == "ok"
-        else pytest.raises(OptionsError, match=re.escape(found["seen"]))
-    ):
+    with contextlib.nullcontext() if status == "ok" else pytest.raises(OptionsError, match=re.escape(found["seen"])):
         view.beginning()
 
 
@@ -446,10 +440,7 @@ def test_offsets_that_the_topic_has_no_more_are_lost_data_as_for_the_query(
         0,
         True,
     )
-    assert (
-        f"{source}-0: startingOffsets has offset 1, but the partition begins at 3"
-        in check(lenient, "start")["seen"]
-    )
+    assert f"{source}-0: startingOffsets has offset 1, but the partition begins at 3" in check(lenient, "start")["seen"]
 
 
 def test_fields_that_a_job_refuses_fail_and_those_of_a_job_of_ones_own_are_warned_of(

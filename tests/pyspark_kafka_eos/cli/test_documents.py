@@ -62,9 +62,7 @@ def finding(verdict: Verdict) -> Finding:
     [(["ok", "warn"], 0), (["ok", "fail", "unknown"], 1), (["ok", "unknown"], 3)],
 )
 def test_the_doctor_ends_with_what_is_worst(statuses: list, code: int) -> None:
-    document = documents.doctor(
-        "p", [Check("topic", each, "seen this", "do that", "[t]") for each in statuses]
-    )
+    document = documents.doctor("p", [Check("topic", each, "seen this", "do that", "[t]") for each in statuses])
 
     assert document["exit_code"] == code
     text = text_of(document)
@@ -107,9 +105,7 @@ def test_the_ledger_shows_what_a_decision_says() -> None:
 
     assert document["exit_code"] == 0
     text = text_of(document)
-    assert all(
-        each in text for each in ("2:17", "4 (repaired 1x)", "2023-11-14 22:13:20Z", "40", "4 kB", '"0":40')
-    )
+    assert all(each in text for each in ("2:17", "4 (repaired 1x)", "2023-11-14 22:13:20Z", "40", "4 kB", '"0":40'))
 
 
 def test_offsets_are_shown_to_people_without_what_they_stand_on_and_to_programs_with_it() -> None:

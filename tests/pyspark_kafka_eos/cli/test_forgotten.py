@@ -1,7 +1,8 @@
-"""A pipeline that rested until its ids had expired and retention had taken its records: what the commands say of its newest decision.
+"""A pipeline that rested until its ids had expired and retention had taken its records: what the commands say of its
+newest decision.
 
-Where it was ended, all is well. Where its run was killed before that, nobody can say how it ended: every command says so, names
-one way on, and that way ends in a pipeline that goes on.
+Where it was ended, all is well. Where its run was killed before that, nobody can say how it ended: every command says
+so, names one way on, and that way ends in a pipeline that goes on.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ def broker() -> Iterator[EmbeddedKafka]:
 
 def doctor_words(settings: dict[str, Any]) -> list[str]:
     """The doctor's words for a run's options."""
-    options = {
-        name: value for name, value in settings["options"].items() if name != "kafka.bootstrap.servers"
-    }
+    options = {name: value for name, value in settings["options"].items() if name != "kafka.bootstrap.servers"}
     return [
         "doctor",
         "--json",

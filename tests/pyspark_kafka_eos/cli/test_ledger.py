@@ -32,9 +32,7 @@ def test_decisions_are_shown_newest_first_with_slots_records_and_source_offsets(
     assert [slot["records"] for slot in newest["slots"]] == [400, 400, 400]
     assert settings["offsets"][0][0] in newest["source_offsets"][0]
     assert all(len(slot["digest"]) == 16 for slot in newest["slots"])
-    assert [each["batch_id"] for each in decisions(call(broker, "ledger", name_of(settings), "-n", "1"))] == [
-        1
-    ]
+    assert [each["batch_id"] for each in decisions(call(broker, "ledger", name_of(settings), "-n", "1"))] == [1]
 
 
 def test_without_a_name_all_pipelines_are_shown(kafka: AnyKafka) -> None:

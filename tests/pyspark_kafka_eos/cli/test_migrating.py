@@ -44,9 +44,7 @@ def test_the_side_can_be_given() -> None:
     assert json.loads(out)["side"] == "source"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '"kafka"', '{"a": ["HIDDEN"]}', '{"a": null}', "password=HIDDEN"]
-)
+@pytest.mark.parametrize("text", ["", "{", "[1]", '"kafka"', '{"a": ["HIDDEN"]}', '{"a": null}', "password=HIDDEN"])
 def test_what_is_no_object_of_values_is_wrong_usage_and_not_repeated(text: str) -> None:
     code, out, _ = run(text, "--json")
 

@@ -1,4 +1,6 @@
-"""A name that nobody knows: refused by every command that would act on it or show it, with the nearest one that is known."""
+"""A name that nobody knows: refused by every command that would act on it or show it, with the nearest one that is
+known.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,7 @@ def test_a_mistyped_pipeline_is_refused_with_the_nearest_one_and_nothing_is_writ
     mistyped = f"{name}x"
     before = ids(kafka)
 
-    found = all_of(
-        kafka, [["transactions", each, mistyped, "--json", "--yes"] for each in ("abort", "fence")]
-    )
+    found = all_of(kafka, [["transactions", each, mistyped, "--json", "--yes"] for each in ("abort", "fence")])
     for words in (
         ["transactions", "commit", "--yes"],
         ["transactions", "list"],

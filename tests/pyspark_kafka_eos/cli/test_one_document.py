@@ -53,8 +53,7 @@ def test_a_brokers_address_where_nobody_listens_is_one_document_of_every_command
 
     doctor = kafka_eos(None, "doctor", "p", "-o", "topic=t", *nobody)
     others = {
-        words[1] if words[1:] else words[0]: in_process(capsys, None, *words, *nobody)
-        for words in (*looks, *changes)
+        words[1] if words[1:] else words[0]: in_process(capsys, None, *words, *nobody) for words in (*looks, *changes)
     }
 
     assert (doctor.code, doctor.document["command"]) == (1, "doctor")
@@ -64,7 +63,9 @@ def test_a_brokers_address_where_nobody_listens_is_one_document_of_every_command
 
 
 def test_without_the_extra_it_is_a_document_too() -> None:
-    code = "import sys; sys.modules['typer'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['typer'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
 
     ended = subprocess.run(
         [sys.executable, "-c", code, "doctor", "--json"], capture_output=True, text=True, timeout=WITHIN_S, check=False

@@ -1,4 +1,6 @@
-"""`kafka-eos doctor` against Apache Kafka's own authorizer: it sees the rights that are missing, and touches nothing."""
+"""`kafka-eos doctor` against Apache Kafka's own authorizer: it sees the rights that are missing, and touches
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a person sees: in a terminal of 80 and of 30 columns, in a pipe, without colours; and how a command ends that nobody reads
-any more, or that is interrupted."""
+"""What a person sees: in a terminal of 80 and of 30 columns, in a pipe, without colours; and how a command ends that
+nobody reads any more, or that is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -123,14 +124,10 @@ def test_no_word_is_broken_at_80_columns(broker: EmbeddedKafka, left: dict[str, 
     assert COLOURS.search(listed.out)
 
 
-def test_no_word_is_broken_at_30_columns_and_no_color_is_honoured(
-    broker: EmbeddedKafka, left: dict[str, Any]
-) -> None:
+def test_no_word_is_broken_at_30_columns_and_no_color_is_honoured(broker: EmbeddedKafka, left: dict[str, Any]) -> None:
     topic = left["options"]["topic"]
 
-    ended = in_terminal(
-        broker, "doctor", name_of(left), "-o", f"topic={topic}", columns=30, more={"NO_COLOR": "1"}
-    )
+    ended = in_terminal(broker, "doctor", name_of(left), "-o", f"topic={topic}", columns=30, more={"NO_COLOR": "1"})
 
     assert ended.code == 0
     assert_whole(ended, 30, {"transactional-ids", "id-collisions", topic, "replication"})
@@ -277,9 +274,7 @@ def test_a_question_that_is_interrupted_changes_nothing(broker: EmbeddedKafka, l
     assert states(broker, left) == before
 
 
-def test_a_question_that_nobody_can_answer_changes_nothing(
-    broker: EmbeddedKafka, left: dict[str, Any]
-) -> None:
+def test_a_question_that_nobody_can_answer_changes_nothing(broker: EmbeddedKafka, left: dict[str, Any]) -> None:
     before = states(broker, left)
 
     ended = kafka_eos(broker, "transactions", "abort", name_of(left))

@@ -129,9 +129,7 @@ def test_a_topic_is_deleted_after_a_yes_only(kafka: AnyKafka, topic: MakeTopic) 
     assert not {first, second} & set(partitions(kafka))
 
 
-def test_an_unknown_topic_is_named_with_the_nearest_and_no_other_is_deleted(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_an_unknown_topic_is_named_with_the_nearest_and_no_other_is_deleted(kafka: AnyKafka, topic: MakeTopic) -> None:
     there = topic()
 
     refused = call(kafka, "topic", "delete", there, f"{there}x", "--yes")
@@ -149,9 +147,7 @@ def test_the_ledger_is_not_deleted(kafka: AnyKafka) -> None:
         assert "ledger" in refused.document["error"]["message"]
 
 
-def test_a_list_leaves_the_brokers_own_topics_out_unless_they_are_wanted(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_list_leaves_the_brokers_own_topics_out_unless_they_are_wanted(kafka: AnyKafka, topic: MakeTopic) -> None:
     there = topic(partitions=3)
     # Looking for a coordinator makes the broker's own topic.
     call(kafka, "transactions", "list")

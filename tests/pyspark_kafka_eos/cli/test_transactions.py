@@ -61,9 +61,9 @@ def test_undecided_leftovers_are_listed_with_what_waits_for_them(broker: AnyKafk
     assert sorted((each["partition"], each["open_from"]) for each in waiting) == list(
         enumerate(last_stable_offsets(broker, topic))
     )
-    assert [
-        each["end_offset"] for each in sorted(waiting, key=lambda each: each["partition"])
-    ] == high_watermarks(broker, topic)
+    assert [each["end_offset"] for each in sorted(waiting, key=lambda each: each["partition"])] == high_watermarks(
+        broker, topic
+    )
 
 
 def test_explain_tells_decided_from_undecided_and_what_the_next_run_does(broker: AnyKafka) -> None:
@@ -128,11 +128,10 @@ def test_commit_refuses_what_is_not_decided_and_leaves_it_open(broker: AnyKafka)
     before = views(broker, settings)
 
     of_all = call(broker, "transactions", "commit", name_of(settings), "--yes")
-    driver = call(
-        broker, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.driver"
-    )
+    driver = call(broker, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.driver")
 
-    # The batch before is committed; the open one, under the same ids, is not touched by that, and what may be done is said.
+    # The batch before is committed; the open one, under the same ids, is not touched by that, and what may be done is
+    # said.
     assert (of_all.code, outcomes(of_all)) == (1, dict.fromkeys("012", "refused"))
     for each in of_all.document["done"]:
         assert "batch 0 is committed already" in each["detail"]
@@ -146,9 +145,7 @@ def test_commit_refuses_what_is_not_decided_and_leaves_it_open(broker: AnyKafka)
 def test_commit_refuses_an_open_slot_of_a_pipeline_that_never_decided_anything(kafka: AnyKafka) -> None:
     settings = killed(kafka, "before-decision")
 
-    answer = call(
-        kafka, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.1"
-    )
+    answer = call(kafka, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.1")
 
     assert (answer.code, outcomes(answer)) == (1, {"1": "refused"})
     assert states(kafka, settings)["1"] == "Ongoing"
@@ -187,7 +184,9 @@ def test_an_end_that_is_refused_is_reported_as_unknown_and_can_be_asked_again(
 
 
 def test_commit_lists_what_is_open_and_undecided_and_what_may_be_done(kafka: AnyKafka) -> None:
-    """Readers wait for it, and a commit does not help them: an operator who is told "nothing to do" believes that all is well."""
+    """Readers wait for it, and a commit does not help them: an operator who is told "nothing to do" believes that all
+    is well.
+    """
     settings = killed(kafka, "before-decision")
     name, topic = name_of(settings), settings["options"]["topic"]
     before = last_stable_offsets(kafka, topic)
@@ -246,9 +245,7 @@ def test_a_pipeline_whose_decision_cannot_be_read_hides_no_other(kafka: AnyKafka
         (problem,) = [each for each in answer.document["problems"] if each["pipeline"] == name_of(broken)]
         assert "is not a decision" in problem["problem"]
     assert "is not a decision" in shown(kafka, "transactions", "list")[1]
-    assert (
-        call(kafka, "transactions", "list", name_of(broken)).document["error"]["class"] == "LedgerUnreadable"
-    )
+    assert call(kafka, "transactions", "list", name_of(broken)).document["error"]["class"] == "LedgerUnreadable"
 
 
 def test_the_list_shows_only_what_is_open_where_that_is_asked_for(kafka: AnyKafka) -> None:
@@ -259,13 +256,9 @@ def test_the_list_shows_only_what_is_open_where_that_is_asked_for(kafka: AnyKafk
     only_open = call(kafka, "transactions", "list", name_of(settings), "--open")
 
     assert {"driver", "0", "1", "2"} <= set(rows(everything))
-    own = [
-        each["part"] for each in only_open.document["transactions"] if each["pipeline"] == name_of(settings)
-    ]
+    own = [each["part"] for each in only_open.document["transactions"] if each["pipeline"] == name_of(settings)]
     assert own == ["1", "2"]
-    assert all(
-        each["open_for_ms"] is not None or each["holds"] for each in only_open.document["transactions"]
-    )
+    assert all(each["open_for_ms"] is not None or each["holds"] for each in only_open.document["transactions"])
 
 
 # ---- abort and fence

@@ -196,9 +196,7 @@ def test_a_decided_slot_that_the_broker_aborted_is_named_and_matches_after_its_r
 def test_a_batch_behind_somebodys_open_transaction_is_not_yet_what_readers_see(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     topic = settings["options"]["topic"]
-    holder = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"holder-of-{topic}"}
-    )
+    holder = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"holder-of-{topic}"})
     holder.init_transactions(30)
     holder.begin_transaction()
     for number in range(4):
@@ -216,9 +214,7 @@ def test_a_batch_behind_somebodys_open_transaction_is_not_yet_what_readers_see(k
 
 
 @pytest.mark.parametrize("how", ["records", "topic"])
-def test_records_that_retention_or_somebody_removed_are_gone_which_is_no_verdict(
-    kafka: AnyKafka, how: str
-) -> None:
+def test_records_that_retention_or_somebody_removed_are_gone_which_is_no_verdict(kafka: AnyKafka, how: str) -> None:
     settings = committed(kafka)
     topic = settings["options"]["topic"]
     if how == "topic":

@@ -1,4 +1,6 @@
-"""Authorities, certificates, keys and lists of revoked certificates, made by the openssl command in a folder of the test."""
+"""Authorities, certificates, keys and lists of revoked certificates, made by the openssl command in a folder of the
+test.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +68,7 @@ class Authority:
             ),
         )
 
-    def issue(
-        self, name: str, *, host: str = "IP:127.0.0.1,DNS:localhost", expired: bool = False
-    ) -> tuple[Path, Path]:
+    def issue(self, name: str, *, host: str = "IP:127.0.0.1,DNS:localhost", expired: bool = False) -> tuple[Path, Path]:
         """The files of a certificate and of its key. `host`: the names that it is for."""
         key, request, certificate = (self._folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
         _make_key(key)

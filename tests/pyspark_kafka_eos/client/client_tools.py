@@ -37,9 +37,7 @@ def wait_until(said: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -
         pause.wait(0.02)
 
 
-def record_batch(
-    values: Sequence[bytes], identity: ProducerIdentity, base_sequence: int, transactional: bool
-) -> bytes:
+def record_batch(values: Sequence[bytes], identity: ProducerIdentity, base_sequence: int, transactional: bool) -> bytes:
     """A batch v2 by kafka-python's writer, so that these tests do not depend on our own."""
     builder = DefaultRecordBatchBuilder(
         2, 0, transactional, identity.producer_id, identity.epoch, base_sequence, 1 << 24
@@ -135,9 +133,7 @@ def settings_for(bootstrap_servers: str, **changes: int | str) -> ClientSettings
 
 def sealed(broker: Broker, topic: str, transactional_id: str | None = None, timeout_ms: int = 60_000) -> Seal:
     """An open transaction with the records a and b."""
-    producer = Producer(
-        broker.cluster, transactional_id or broker.new_id(), transaction_timeout_ms=timeout_ms
-    )
+    producer = Producer(broker.cluster, transactional_id or broker.new_id(), transaction_timeout_ms=timeout_ms)
     producer.initialize()
     producer.begin()
     send(producer, TopicPartition(topic, 0), [b"a", b"b"])

@@ -60,9 +60,7 @@ Opened = Callable[..., Producer]
 def opened(broker: Broker) -> Opened:
     """A producer that has begun a transaction, under a new transactional id unless one is named."""
 
-    def make(
-        transactional_id: str | None = None, cluster: Cluster | None = None, timeout_ms: int = 60_000
-    ) -> Producer:
+    def make(transactional_id: str | None = None, cluster: Cluster | None = None, timeout_ms: int = 60_000) -> Producer:
         producer = Producer(
             cluster or broker.cluster, transactional_id or broker.new_id(), transaction_timeout_ms=timeout_ms
         )

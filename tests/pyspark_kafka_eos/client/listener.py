@@ -1,4 +1,5 @@
-"""A listener of a Kafka broker as far as a login needs it: versions, SASL, one answer to Metadata; with TLS where it has a context.
+"""A listener of a Kafka broker as far as a login needs it: versions, SASL, one answer to Metadata; with TLS where it
+has a context.
 
 It refuses as Kafka does: the answer to a wrong password and the end of the stream leave together.
 """
@@ -32,7 +33,8 @@ class Listener:
     """`users`: name to password; `mechanisms`: those offered, none for a listener without SASL.
 
     `silent`: a wrong password ends the connection without an answer. `judges`: whether a token is accepted.
-    `iterations`: what the first message of SCRAM says. `lacks`: APIs that end the connection, `hides` them from the list of versions too: a broker or a proxy without SASL.
+    `iterations`: what the first message of SCRAM says. `lacks`: APIs that end the connection, `hides` them from the
+    list of versions too: a broker or a proxy without SASL.
     """
 
     def __init__(
@@ -163,9 +165,7 @@ class _Conversation:
             versions = [each for each in VERSIONS if each[0] not in hidden]
             # Version 0 whatever was asked, as an older broker answers a newer client.
             listed = b"".join(struct.pack(">hhh", *each) for each in versions)
-            return struct.pack(
-                ">hi", 0 if version == 0 else UNSUPPORTED_VERSION, len(versions)
-            ) + listed, True
+            return struct.pack(">hi", 0 if version == 0 else UNSUPPORTED_VERSION, len(versions)) + listed, True
         if api == SASL_HANDSHAKE:
             return self._handshake(_read_text(body))
         if api == SASL_AUTHENTICATE and self._mechanism is not None:
@@ -195,9 +195,7 @@ class _Conversation:
             answer = self._plain(token) if self._mechanism == "PLAIN" else self._scrammed(token)
         if answer is None:
             text = (
-                '{"status":"invalid_token"}'
-                if self._refused
-                else "Authentication failed: Invalid username or password"
+                '{"status":"invalid_token"}' if self._refused else "Authentication failed: Invalid username or password"
             )
             refusal = struct.pack(">h", SASL_AUTHENTICATION_FAILED) + _text(text) + struct.pack(">i", 0)
             return (b"" if self._listener.silent else refusal), False
@@ -261,9 +259,7 @@ class _Scram:
         """The server's signature; None for a wrong password."""
         without, _, proof = last.rpartition(",p=")
         said = f"{self._bare},{self._challenge},{without}".encode()
-        salted = hashlib.pbkdf2_hmac(
-            self._hash().name, str(self._password).encode(), self._salt, int(self._iterations)
-        )
+        salted = hashlib.pbkdf2_hmac(self._hash().name, str(self._password).encode(), self._salt, int(self._iterations))
         client_key = self._sign(salted, b"Client Key")
         signature = self._sign(self._hash(client_key).digest(), said)
         if base64.b64decode(proof) != bytes(a ^ b for a, b in zip(client_key, signature, strict=True)):

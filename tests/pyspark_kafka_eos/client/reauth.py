@@ -1,8 +1,9 @@
-"""`python -m tests.pyspark_kafka_eos.client.reauth --minutes 10`: transactions on connections whose sessions end every 5 s, by tokens of 6 s.
+"""`python -m tests.pyspark_kafka_eos.client.reauth --minutes 10`: transactions on connections whose sessions end every
+5 s, by tokens of 6 s.
 
-Apache Kafka is the broker (KIP-368: `connections.max.reauth.ms`), and checks each token. Every batch is a transaction. In the end
-librdkafka reads all of them, and the records are compared with the commits. Exit code 1 where a batch was lost, doubled or failed, or
-where fewer re-authentications happened than the time has room for.
+Apache Kafka is the broker (KIP-368: `connections.max.reauth.ms`), and checks each token. Every batch is a transaction.
+In the end librdkafka reads all of them, and the records are compared with the commits. Exit code 1 where a batch was
+lost, doubled or failed, or where fewer re-authentications happened than the time has room for.
 """
 
 from __future__ import annotations
@@ -120,9 +121,7 @@ def _write(cluster: Cluster, number: int, until: float, load: Load) -> None:
 
 def _read(servers: str) -> Counter[str]:
     """Every committed value, as librdkafka sees it."""
-    return Counter(
-        value.decode() for value in committed({"bootstrap.servers": servers}, TOPIC, WRITERS, _WAIT_S)
-    )
+    return Counter(value.decode() for value in committed({"bootstrap.servers": servers}, TOPIC, WRITERS, _WAIT_S))
 
 
 def run(minutes: float, folder: Path) -> tuple[str, bool]:
@@ -141,8 +140,7 @@ def run(minutes: float, folder: Path) -> tuple[str, bool]:
             try:
                 until = began + minutes * 60
                 writers = [
-                    threading.Thread(target=_write, args=(cluster, number, until, load))
-                    for number in range(WRITERS)
+                    threading.Thread(target=_write, args=(cluster, number, until, load)) for number in range(WRITERS)
                 ]
                 for each in writers:
                     each.start()
@@ -173,9 +171,7 @@ def run(minutes: float, folder: Path) -> tuple[str, bool]:
 
 def main() -> int:
     """1 where something is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.pyspark_kafka_eos.client.reauth", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.pyspark_kafka_eos.client.reauth", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     given = parser.parse_args()
     warnings.simplefilter("ignore", DeprecationWarning)

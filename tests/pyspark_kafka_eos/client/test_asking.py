@@ -105,9 +105,7 @@ def test_the_last_reason_is_given_once_time_is_over_and_a_value_may_stand_in(clo
 
 def test_any_other_error_ends_it_at_once(clock: Clock) -> None:
     with pytest.raises(AuthorizationFailed):
-        until_definite(
-            playing(AuthorizationFailed("no"), "never"), deadline_ms=1_000, late=late, pause=clock.pause
-        )
+        until_definite(playing(AuthorizationFailed("no"), "never"), deadline_ms=1_000, late=late, pause=clock.pause)
     assert clock.pauses == []
 
 
@@ -207,9 +205,7 @@ def test_a_coordinator_that_moved_or_is_gone_is_found_anew_and_one_that_loads_is
 
 
 def leader(cluster: FakeCluster, connection: str | None = None) -> object:
-    return ask_leader(
-        cast(Cluster, cluster), A, build, judge, deadline_ms=1_000, late=late, connection=connection
-    )
+    return ask_leader(cast(Cluster, cluster), A, build, judge, deadline_ms=1_000, late=late, connection=connection)
 
 
 def test_a_leader_that_moved_is_found_anew_and_none_is_waited_for(clock: Clock) -> None:

@@ -91,7 +91,9 @@ def test_while_the_last_transaction_is_being_completed_the_same_is_asked_again(
 
 
 def test_a_producer_id_is_asked_for_until_a_broker_has_one(kafka: EmbeddedKafka, cluster: Cluster) -> None:
-    """Rule: seed 000 §5.4 (maybeWaitForProducerId): the request for a producer id is repeated; any broker may answer."""
+    """Rule: seed 000 §5.4 (maybeWaitForProducerId): the request for a producer id is repeated; any broker may
+    answer.
+    """
     none_yet = kafka.fault("InitProducerId", "error", code="COORDINATOR_LOAD_IN_PROGRESS", times=3)
 
     identity = Transactions(cluster).init_producer_id(None, 60_000)
@@ -100,11 +102,10 @@ def test_a_producer_id_is_asked_for_until_a_broker_has_one(kafka: EmbeddedKafka,
     assert (identity.producer_id >= 0, identity.epoch) == (True, 0)
 
 
-def test_a_leader_that_lost_the_producers_state_costs_one_transaction(
-    kafka: EmbeddedKafka, cluster: Cluster
-) -> None:
-    """Rule: seed 001 (motivation 2; safe epoch incrementing, 1, 2 and 4): UNKNOWN_PRODUCER_ID ends the transaction, not the
-    session, which goes on under the next epoch and from sequence 0."""
+def test_a_leader_that_lost_the_producers_state_costs_one_transaction(kafka: EmbeddedKafka, cluster: Cluster) -> None:
+    """Rule: seed 001 (motivation 2; safe epoch incrementing, 1, 2 and 4): UNKNOWN_PRODUCER_ID ends the transaction, not
+    the session, which goes on under the next epoch and from sequence 0.
+    """
     producer = Producer(cluster, ID)
     before = producer.initialize()
     producer.begin()

@@ -178,9 +178,7 @@ def test_a_batch_that_is_never_taken_is_given_up_after_the_delivery_timeout(kafk
         error = ended(producer.flush)
 
         assert isinstance(error, AbortableError)
-        assert (
-            "not acknowledged within kafka.delivery.timeout.ms (last: NOT_ENOUGH_REPLICAS)" in error.message
-        )
+        assert "not acknowledged within kafka.delivery.timeout.ms (last: NOT_ENOUGH_REPLICAS)" in error.message
         assert fault.fired > 1
         assert producer.session.state is State.ABORTABLE_ERROR
         sent = fault.fired
@@ -338,7 +336,9 @@ def test_many_requests_that_fail_at_once_are_all_answered(monkeypatch: pytest.Mo
 
 
 def test_a_wait_for_many_answers_goes_on_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound is for the time without any answer: 10,000 slots on a slow coordinator take longer than one request may."""
+    """The bound is for the time without any answer: 10,000 slots on a slow coordinator take longer than one request
+    may.
+    """
     network = Network(settings_for("127.0.0.1:1", request_timeout_ms=50))
     waiting: list[Callable[[Any], None]] = []
 

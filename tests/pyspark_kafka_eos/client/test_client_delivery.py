@@ -130,7 +130,9 @@ def test_an_idempotent_producer_without_transactions_writes_once_through_a_cut(
 def test_the_first_batch_of_a_producer_may_get_a_retriable_error_with_more_behind_it(
     version: str, transactional_id: str | None
 ) -> None:
-    """A leader takes the second batch of a producer that it does not know as its first, and then refuses the first one for good."""
+    """A leader takes the second batch of a producer that it does not know as its first, and then refuses the first one
+    for good.
+    """
     with EmbeddedKafka(in_process=True, config={"transaction.version": version}) as kafka:
         cluster = Cluster(settings_for(kafka.bootstrap_servers))
         topic = TopicPartition(topics_of(kafka)(1), 0)

@@ -117,9 +117,7 @@ def test_another_producer_id_under_the_same_id_means_fenced(broker: Broker) -> N
     name = broker.new_id()
     owner = transactions(broker).init_producer_id(name, TIMEOUT_MS)
     with pytest.raises(ProducerFenced):
-        transactions(broker).init_producer_id(
-            name, TIMEOUT_MS, ProducerIdentity(owner.producer_id + 7_777, 0)
-        )
+        transactions(broker).init_producer_id(name, TIMEOUT_MS, ProducerIdentity(owner.producer_id + 7_777, 0))
     assert state(broker, name) == ("Empty", owner)
 
 
@@ -212,9 +210,7 @@ def clock_moved(since_ms: int) -> bool:
     return int(time.time() * 1000) > since_ms + 1
 
 
-def test_begin_is_unknown_to_the_coordinator_until_something_is_written(
-    broker: Broker, opened: Opened
-) -> None:
+def test_begin_is_unknown_to_the_coordinator_until_something_is_written(broker: Broker, opened: Opened) -> None:
     """Rule: seed 003 (beginning a transaction): a local act; the first partition opens it."""
     topic = broker.topic()
     producer = opened()
@@ -226,9 +222,7 @@ def test_begin_is_unknown_to_the_coordinator_until_something_is_written(
     producer.abort()
 
 
-def test_records_of_several_partitions_show_together_when_the_transaction_ends(
-    broker: Broker, opened: Opened
-) -> None:
+def test_records_of_several_partitions_show_together_when_the_transaction_ends(broker: Broker, opened: Opened) -> None:
     """Rule: seed 003 (EndTxnRequest, markers) and seed 004 (atomic multi-partition writes)."""
     topics = [broker.topic() for _ in range(3)]
     producer = opened()

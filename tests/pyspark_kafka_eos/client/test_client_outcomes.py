@@ -84,9 +84,7 @@ def test_a_replayed_commit_cannot_commit_a_later_transaction(broker: Broker) -> 
     assert end(broker, later).definite
 
 
-def test_the_end_of_a_transaction_that_was_never_opened_proves_nothing(
-    broker: Broker, opened: Opened
-) -> None:
+def test_the_end_of_a_transaction_that_was_never_opened_proves_nothing(broker: Broker, opened: Opened) -> None:
     """Row: nothing was written."""
     producer = opened()
     assert producer.transactional_id is not None
@@ -126,7 +124,5 @@ def test_ends_of_many_slots_come_back_in_the_order_asked(broker: Broker) -> None
     answers = Transactions(broker.cluster).end_many(requests, deadline_ms=20_000)
     assert [answer.definite for answer in answers] == [True] * 3 + [False] + [True] * 3
     if broker.version >= 2:
-        assert [answer.next_identity for answer in answers if answer.definite] == [
-            next_epoch(seal) for seal in seals
-        ]
+        assert [answer.next_identity for answer in answers if answer.definite] == [next_epoch(seal) for seal in seals]
     assert len(broker.read(topic)) == 12

@@ -73,9 +73,7 @@ def test_a_process_that_only_knows_the_identity_ends_the_transaction(broker: Bro
         seal = sealed(broker, topic)
         assert seal.identity is not None
         identity = seal.identity
-        requests.append(
-            (seal.transactional_id, identity.producer_id, identity.epoch, seal.transaction_version, commit)
-        )
+        requests.append((seal.transactional_id, identity.producer_id, identity.epoch, seal.transaction_version, commit))
     python(END_ELSEWHERE, broker.bootstrap_servers, json.dumps(requests))
     assert broker.read(kept) == [b"a", b"b"]
     assert broker.read(dropped) == []

@@ -105,8 +105,9 @@ def test_a_group_of_another_type_is_named_with_its_option(kafka: EmbeddedKafka, 
 def test_a_missing_right_is_named_with_its_resource_and_asked_for_once(
     kafka: EmbeddedKafka, cluster: Cluster, api: str, code: str, act: Act, granted: str
 ) -> None:
-    """Rule: seed 000 §5.1.1 and §5.5 (server, authorisation): the transactional id's, the cluster's, the topic's and the
-    group's rights are different ones; only an operator can mend them, who has to read which one it is."""
+    """Rule: seed 000 §5.1.1 and §5.5 (server, authorisation): the transactional id's, the cluster's, the topic's and
+    the group's rights are different ones; only an operator can mend them, who has to read which one it is.
+    """
     fault = kafka.fault(api, "error", code=f"{code}_AUTHORIZATION_FAILED", times=10)
     try:
         with pytest.raises(AuthorizationFailed) as refusal:
@@ -116,8 +117,6 @@ def test_a_missing_right_is_named_with_its_resource_and_asked_for_once(
         kafka.clear_faults()
 
     assert f"grant {granted}" in refusal.value.message
-    assert ("group" in refusal.value.message.partition("grant")[2]) == (code == "GROUP"), (
-        "another right is named, too"
-    )
+    assert ("group" in refusal.value.message.partition("grant")[2]) == (code == "GROUP"), "another right is named, too"
     assert refusal.value.facts["code"] == f"{code}_AUTHORIZATION_FAILED"
     assert fired == 1

@@ -68,9 +68,7 @@ class SaslBroker:
             known = [(0, 0, 5), (1, 4, 8), (3, 0, 6), (API_VERSIONS, 0, 0), (SASL_HANDSHAKE, 0, 1)]
             known.append((SASL_AUTHENTICATE, 0, 0))
             code = 0 if version == 0 else 35
-            return struct.pack(">hi", code, len(known)) + b"".join(
-                struct.pack(">hhh", *each) for each in known
-            )
+            return struct.pack(">hi", code, len(known)) + b"".join(struct.pack(">hhh", *each) for each in known)
         if api == SASL_HANDSHAKE:
             return struct.pack(">hi", 0, 1) + _text(b"PLAIN")
         assert api == SASL_AUTHENTICATE
@@ -100,9 +98,7 @@ class Everything(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         shown = record.args if isinstance(record.args, tuple) else (record.args,)
-        self.said.append(
-            " ".join([record.name, record.getMessage(), *(f"{each!r} {each}" for each in shown)])
-        )
+        self.said.append(" ".join([record.name, record.getMessage(), *(f"{each!r} {each}" for each in shown)]))
 
 
 @pytest.fixture

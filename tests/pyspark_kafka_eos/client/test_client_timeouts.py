@@ -15,9 +15,7 @@ def test_a_transaction_that_timed_out_is_aborted_and_its_owner_fenced(broker: Br
     Row: timed out, 90 on version 1 and 48 on version 2."""
     doomed = broker.doomed
     assert doomed is not None
-    wait_until(
-        lambda: state(broker, doomed.transactional_id)[0] == "CompleteAbort", "the coordinator's sweep"
-    )
+    wait_until(lambda: state(broker, doomed.transactional_id)[0] == "CompleteAbort", "the coordinator's sweep")
     assert state(broker, doomed.transactional_id) == ("CompleteAbort", next_epoch(doomed))
     answer = end(broker, doomed)
     expected = Code.INVALID_TXN_STATE if broker.version >= 2 else Code.PRODUCER_FENCED

@@ -45,9 +45,7 @@ class Scripted:
             raise failure
         return dict.fromkeys(keys, connections)
 
-    def call_many(
-        self, requests: Sequence[tuple[int, m.Message]], *, sent: Callable[[], None] | None
-    ) -> list[object]:
+    def call_many(self, requests: Sequence[tuple[int, m.Message]], *, sent: Callable[[], None] | None) -> list[object]:
         self.sent += len(requests)
         answer = next(self._answers)
         if isinstance(answer, Exception) and not isinstance(answer, ExactlyOnceError):

@@ -1,6 +1,7 @@
 """No answer of a hostile peer stops the client, takes its memory or gets a foreign error out of it.
 
-The 50,000 of the long test take half an hour: `python -m tests.pyspark_kafka_eos.client.hostile --answers 50000` prints their table.
+The 50,000 of the long test take half an hour: `python -m tests.pyspark_kafka_eos.client.hostile --answers 50000` prints
+their table.
 """
 
 from __future__ import annotations

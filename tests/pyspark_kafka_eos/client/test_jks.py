@@ -26,7 +26,9 @@ PASSWORD, KEY_PASSWORD = "store-pass", "key-pass-2"
 
 @dataclass(frozen=True)
 class Stores:
-    """`keys`: one password; `locked`: another one for the key; `trust`: two authorities; `pkcs12`: what keytool makes today."""
+    """`keys`: one password; `locked`: another one for the key; `trust`: two authorities; `pkcs12`: what keytool makes
+    today.
+    """
 
     authority: Authority
     server: tuple[Path, Path]
@@ -64,9 +66,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     )
 
     def run(*words: str | Path) -> None:
-        done = subprocess.run(
-            [keytool, "-noprompt", *map(str, words)], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([keytool, "-noprompt", *map(str, words)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     for name, opens in (("keys", PASSWORD), ("locked", KEY_PASSWORD)):

@@ -1,4 +1,6 @@
-"""The transactional ids of one pipeline, among those of other applications: the brokers search where they can (KIP-1152)."""
+"""The transactional ids of one pipeline, among those of other applications: the brokers search where they can
+(KIP-1152).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every mistake at connecting that waiting cannot mend ends at once, with its cause, its file or server, and the right class.
+"""Every mistake at connecting that waiting cannot mend ends at once, with its cause, its file or server, and the right
+class.
 
 The mistakes are those that were tried against Apache Kafka with TLS and SASL. The listener here refuses as Kafka does.
 """
@@ -151,9 +152,7 @@ def test_a_wrong_password_or_user_is_refused_with_the_brokers_words_after_one_tr
 ) -> None:
     listener = opened(mechanisms=[mechanism], users=USERS)
 
-    error = refused(
-        settings(listener.address, **login(mechanism=mechanism, name=name, password="looking-glass"))
-    )
+    error = refused(settings(listener.address, **login(mechanism=mechanism, name=name, password="looking-glass")))
 
     assert type(error) is LoginRefused and isinstance(error, AuthorizationFailed)
     assert error.who_acts == "the author of the job"
@@ -210,9 +209,7 @@ def test_a_broker_that_ends_the_connection_within_the_login_without_a_word_is_as
 
 @pytest.mark.parametrize("mechanism", SCRAM)
 @pytest.mark.parametrize("name", ["a,b", "a=b", "=2C,=3D", "a b;\"'", "pässwörd-é"])
-def test_every_character_of_a_scram_name_reaches_the_broker(
-    opened: Opened, mechanism: str, name: str
-) -> None:
+def test_every_character_of_a_scram_name_reaches_the_broker(opened: Opened, mechanism: str, name: str) -> None:
     listener = opened(mechanisms=[mechanism], users={name: "päss,word="})
 
     connects(settings(listener.address, **login(mechanism=mechanism, name=name, password="päss,word=")))
@@ -244,9 +241,7 @@ def test_a_mechanism_that_is_not_offered_is_named_with_those_that_are(opened: Op
     error = refused(settings(listener.address, **login(mechanism="PLAIN")))
 
     assert isinstance(error, OptionsError)
-    assert (
-        "does not offer kafka.sasl.mechanism=PLAIN: it offers SCRAM-SHA-512, SCRAM-SHA-256" in error.message
-    )
+    assert "does not offer kafka.sasl.mechanism=PLAIN: it offers SCRAM-SHA-512, SCRAM-SHA-256" in error.message
     assert error.facts["offered"] == SCRAM
     assert listener.logins == 0
 
@@ -261,9 +256,7 @@ def test_gssapi_without_its_package_is_refused_before_anything_is_opened(opened:
     assert listener.connections == 0
 
 
-def test_a_login_where_there_is_none_says_which_protocol_the_listener_has(
-    opened: Opened, files: Files
-) -> None:
+def test_a_login_where_there_is_none_says_which_protocol_the_listener_has(opened: Opened, files: Files) -> None:
     plain = opened()
     mutual = opened(tls=serving(files.server, clients=files.authority.file))
 
@@ -283,9 +276,7 @@ def test_a_login_where_there_is_none_says_which_protocol_the_listener_has(
     assert "takes no login (SASL)" in at_mutual.message and "set it to SSL" in at_mutual.message
 
 
-def test_no_login_where_one_is_asked_for_says_which_protocol_and_mechanisms(
-    opened: Opened, files: Files
-) -> None:
+def test_no_login_where_one_is_asked_for_says_which_protocol_and_mechanisms(opened: Opened, files: Files) -> None:
     plain = opened(mechanisms=SCRAM, users=USERS)
     tls = opened(tls=serving(files.server), mechanisms=["PLAIN"], users=USERS)
 
@@ -355,14 +346,10 @@ def test_no_tls_at_a_tls_listener_is_named(opened: Opened, files: Files) -> None
 
 
 @pytest.mark.parametrize("mechanisms", [(), SCRAM])
-def test_tls_at_a_listener_without_it_is_named(
-    opened: Opened, files: Files, mechanisms: tuple[str, ...]
-) -> None:
+def test_tls_at_a_listener_without_it_is_named(opened: Opened, files: Files, mechanisms: tuple[str, ...]) -> None:
     listener = opened(mechanisms=mechanisms, users=USERS)
 
-    error = refused(
-        settings(listener.address, security__protocol="SSL", ssl__ca__location=files.authority.file)
-    )
+    error = refused(settings(listener.address, security__protocol="SSL", ssl__ca__location=files.authority.file))
 
     assert isinstance(error, OptionsError)
     assert f"{listener.address} does not speak TLS" in error.message
@@ -385,9 +372,7 @@ def test_a_web_server_is_no_broker(protocol: str) -> None:
 def test_a_certificate_that_does_not_prove_the_broker_is_refused_with_its_reason(
     opened: Opened, files: Files, newest: ssl.TLSVersion
 ) -> None:
-    expired, elsewhere = (
-        opened(tls=serving(each, newest=newest)) for each in (files.expired, files.elsewhere)
-    )
+    expired, elsewhere = (opened(tls=serving(each, newest=newest)) for each in (files.expired, files.elsewhere))
     ca = {"security__protocol": "SSL", "ssl__ca__location": files.authority.file}
 
     late, other = (refused(settings(each.address, **ca)) for each in (expired, elsewhere))
@@ -413,14 +398,10 @@ def test_an_authority_that_is_not_trusted_is_the_files_fault(opened: Opened, fil
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_listener_that_asks_for_a_certificate_gets_none(
-    opened: Opened, files: Files, newest: ssl.TLSVersion
-) -> None:
+def test_a_listener_that_asks_for_a_certificate_gets_none(opened: Opened, files: Files, newest: ssl.TLSVersion) -> None:
     listener = opened(tls=serving(files.server, files.authority.file, newest))
 
-    error = refused(
-        settings(listener.address, security__protocol="SSL", ssl__ca__location=files.authority.file)
-    )
+    error = refused(settings(listener.address, security__protocol="SSL", ssl__ca__location=files.authority.file))
 
     assert isinstance(error, OptionsError)
     assert "asks for a certificate of this client" in error.message
@@ -449,9 +430,7 @@ def mutual(listener: Listener, files: Files, certificate: Path, key: Path, **mor
     )  # fmt: skip
 
 
-def test_a_certificate_that_is_accepted_connects_with_an_encrypted_key_too(
-    opened: Opened, files: Files
-) -> None:
+def test_a_certificate_that_is_accepted_connects_with_an_encrypted_key_too(opened: Opened, files: Files) -> None:
     listener = opened(tls=serving(files.server, files.authority.file))
 
     connects(mutual(listener, files, *files.client))
@@ -508,14 +487,10 @@ def test_a_file_that_cannot_be_opened_is_named_with_the_systems_reason(
     assert os.strerror(errno.ELOOP) in error.message
 
 
-def test_a_password_that_does_not_open_the_key_is_refused_and_not_repeated(
-    opened: Opened, files: Files
-) -> None:
+def test_a_password_that_does_not_open_the_key_is_refused_and_not_repeated(opened: Opened, files: Files) -> None:
     listener = opened(tls=serving(files.server, files.authority.file))
 
-    error = refused(
-        mutual(listener, files, files.client[0], files.locked_key, ssl__key__password="looking-glass")
-    )
+    error = refused(mutual(listener, files, files.client[0], files.locked_key, ssl__key__password="looking-glass"))
 
     assert isinstance(error, OptionsError)
     assert "private key that kafka.ssl.key.password does not open" in error.message
@@ -576,9 +551,7 @@ def test_a_rotated_file_is_used_by_the_next_connection(opened: Opened, files: Fi
 # ---- lists of revoked certificates
 
 
-def test_a_revoked_certificate_is_refused_and_another_one_is_not(
-    opened: Opened, files: Files, tmp_path: Path
-) -> None:
+def test_a_revoked_certificate_is_refused_and_another_one_is_not(opened: Opened, files: Files, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "revoking")
     good, bad = authority.issue("good"), authority.issue("bad")
     authority.revoke(bad[0])
@@ -611,9 +584,7 @@ def test_an_unknown_host_is_named_and_one_beside_a_good_server_does_no_harm(open
     assert "no machine has the name no-such-host.invalid" in error.message
 
 
-def test_a_server_that_refuses_for_good_beside_one_that_accepts_does_no_harm(
-    opened: Opened, files: Files
-) -> None:
+def test_a_server_that_refuses_for_good_beside_one_that_accepts_does_no_harm(opened: Opened, files: Files) -> None:
     expired, good = opened(tls=serving(files.expired)), opened(tls=serving(files.server))
     wanted = settings(
         f"{expired.address},{good.address}", security__protocol="SSL", ssl__ca__location=files.authority.file
@@ -642,13 +613,9 @@ def test_where_nobody_listens_it_waits_and_says_the_last_reason_of_each_server()
     assert caught.value.facts["bootstrap_servers"] == ",".join(servers)
 
 
-def test_a_refusal_is_kept_while_another_server_may_come_and_raised_at_the_limit(
-    opened: Opened, files: Files
-) -> None:
+def test_a_refusal_is_kept_while_another_server_may_come_and_raised_at_the_limit(opened: Opened, files: Files) -> None:
     expired = opened(tls=serving(files.expired))
-    wanted = settings(
-        f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file
-    )
+    wanted = settings(f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file)
     began = time.monotonic()
 
     with pytest.raises(BrokerNotTrusted, match="has expired"):
@@ -662,9 +629,7 @@ def test_a_refusal_stands_where_a_later_attempt_had_no_time(
 ) -> None:
     """The limit cuts the last attempt off, on a machine that does much else in its handshake."""
     expired = opened(tls=serving(files.expired))
-    wanted = settings(
-        f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file
-    )
+    wanted = settings(f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file)
     tried, asked = Manager._bootstrap_from, []
 
     async def slow(self: Manager, server: Any, until: float) -> BaseException | None:
@@ -713,9 +678,7 @@ def test_a_password_that_was_changed_is_sent_once_and_not_all_the_time(opened: O
     assert listener.logins == before + 1
 
 
-def test_a_file_that_is_away_while_it_is_replaced_is_waited_for(
-    opened: Opened, files: Files, tmp_path: Path
-) -> None:
+def test_a_file_that_is_away_while_it_is_replaced_is_waited_for(opened: Opened, files: Files, tmp_path: Path) -> None:
     listener = opened(tls=serving(files.server))
     ca = tmp_path / "ca.pem"
     ca.write_bytes(files.authority.file.read_bytes())
@@ -742,9 +705,7 @@ def test_a_tls_listener_that_never_answers_does_not_outlast_the_limit(files: Fil
         began = time.monotonic()
 
         with pytest.raises(BrokerUnavailable, match=address):
-            Cluster(
-                settings(address, security__protocol="SSL", ssl__ca__location=files.authority.file), 1_000
-            )
+            Cluster(settings(address, security__protocol="SSL", ssl__ca__location=files.authority.file), 1_000)
 
     assert 1.0 <= time.monotonic() - began < AT_ONCE_S
 
@@ -754,18 +715,13 @@ def test_a_tls_listener_that_never_answers_does_not_outlast_the_limit(files: Fil
 
 def test_the_doctor_says_the_same(opened: Opened, files: Files) -> None:
     listener = opened(mechanisms=["PLAIN"], users=USERS)
-    names = {
-        f"kafka.{name.replace('__', '.')}": each
-        for name, each in login(mechanism="PLAIN", password="x").items()
-    }
+    names = {f"kafka.{name.replace('__', '.')}": each for name, each in login(mechanism="PLAIN", password="x").items()}
     common = {"pipeline": "p", "topic": "t", "kafka.bootstrap.servers": listener.address}
     gone = str(files.folder / "gone.pem")
     began = time.monotonic()
 
     (password,) = examine(SinkOptions.parse({**common, **names}))
-    (file,) = examine(
-        SinkOptions.parse({**common, "kafka.security.protocol": "SSL", "kafka.ssl.ca.location": gone})
-    )
+    (file,) = examine(SinkOptions.parse({**common, "kafka.security.protocol": "SSL", "kafka.ssl.ca.location": gone}))
 
     assert time.monotonic() - began < AT_ONCE_S
     assert (password.name, password.status, file.status) == ("brokers", "fail", "fail")

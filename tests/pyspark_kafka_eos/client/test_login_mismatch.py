@@ -1,7 +1,8 @@
-"""Options and listener that do not belong together: each pair of protocols has its reason and its remedy, within three seconds.
+"""Options and listener that do not belong together: each pair of protocols has its reason and its remedy, within three
+seconds.
 
-`test_login.py` has the listeners that answer as Kafka does; here are those that know less: a broker that has no SASL at all, and one
-that ends the connection at the first request of a login.
+`test_login.py` has the listeners that answer as Kafka does; here are those that know less: a broker that has no SASL at
+all, and one that ends the connection at the first request of a login.
 """
 
 from __future__ import annotations
@@ -52,15 +53,11 @@ def test_a_login_at_a_broker_without_sasl_names_the_protocol_to_set(
 
 
 @pytest.mark.parametrize("hides", [True, False], ids=["not listed", "listed and closed"])
-def test_the_same_under_tls_names_ssl(
-    opened: Opened, certified: tuple[ssl.SSLContext, Path], hides: bool
-) -> None:
+def test_the_same_under_tls_names_ssl(opened: Opened, certified: tuple[ssl.SSLContext, Path], hides: bool) -> None:
     context, authority = certified
     listener = opened(tls=context, lacks=SASL, hides=hides)
 
-    error = refused(
-        settings(listener.address, ssl__ca__location=authority, **login("SASL_SSL", mechanism="PLAIN"))
-    )
+    error = refused(settings(listener.address, ssl__ca__location=authority, **login("SASL_SSL", mechanism="PLAIN")))
 
     assert isinstance(error, OptionsError)
     assert "takes no login (SASL)" in error.message and "set it to SSL" in error.message

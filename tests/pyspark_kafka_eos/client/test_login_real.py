@@ -163,9 +163,7 @@ def test_kafkas_certificate_is_judged_and_ours_is(doors: Doors, tmp_path: Path) 
         elsewhere = refused(settings(doors.elsewhere, **tls))
         none = refused(settings(doors.mutual, **tls))
         other = refused(
-            settings(
-                doors.mutual, **tls, ssl__certificate__location=strange[0], ssl__key__location=strange[1]
-            )
+            settings(doors.mutual, **tls, ssl__certificate__location=strange[0], ssl__key__location=strange[1])
         )
 
         assert type(elsewhere) is BrokerNotTrusted and "is for another host" in elsewhere.message

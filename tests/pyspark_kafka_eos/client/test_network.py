@@ -26,10 +26,7 @@ def network() -> Iterator[Network]:
 
 
 def test_a_connection_keeps_its_name_and_another_one_has_its_own(network: Network) -> None:
-    names = [
-        network.dedicated(node, use, "one", 9092)
-        for node, use in ((1, 0), (1, 1), (1, "turns"), (2, 0), (1, 0))
-    ]
+    names = [network.dedicated(node, use, "one", 9092) for node, use in ((1, 0), (1, 1), (1, "turns"), (2, 0), (1, 0))]
 
     assert names[0] == names[4]
     assert len(set(names)) == 4
@@ -46,8 +43,9 @@ def test_a_broker_that_moved_is_connected_to_where_it_is(network: Network) -> No
 def test_a_connection_is_closed_when_its_bytes_are_written_and_not_in_the_middle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ctrl-C while the first question is on its way: the command reported a defect of this package, or the loop's traceback came
-    before its answer."""
+    """Ctrl-C while the first question is on its way: the command reported a defect of this package, or the loop's
+    traceback came before its answer.
+    """
     writing, closing = threading.Event(), threading.Event()
     drop = PlainTransport._drop
 

@@ -34,9 +34,7 @@ def by_token(mechanism: str, name: str = "token-1", hmac: str = "aG1hYw==") -> d
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_delegation_token_logs_in_with_tokenauth_and_a_password_without(
-    opened: Opened, mechanism: str
-) -> None:
+def test_a_delegation_token_logs_in_with_tokenauth_and_a_password_without(opened: Opened, mechanism: str) -> None:
     listener = opened(mechanisms=MECHANISMS, users={**TOKEN, "alice": "wonderland"})
 
     connects(settings(listener.address, **by_token(mechanism)))

@@ -1,4 +1,6 @@
-"""Secrets that an option names by their place: where they are found, when they are read, and that they are nowhere else."""
+"""Secrets that an option names by their place: where they are found, when they are read, and that they are nowhere
+else.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,7 @@ def test_a_whole_value_in_the_form_of_kafkas_config_providers_is_a_reference(
 
 
 def test_a_reference_is_no_password_of_the_same_characters() -> None:
-    assert SecretReference("env", "A") != Secret("${env:A}") and Secret("${env:A}") != SecretReference(
-        "env", "A"
-    )
+    assert SecretReference("env", "A") != Secret("${env:A}") and Secret("${env:A}") != SecretReference("env", "A")
     assert pickle.loads(pickle.dumps(SecretReference("file", "a", "b"))) == SecretReference("file", "a", "b")
 
 
@@ -77,9 +77,7 @@ def test_a_reference_is_no_password_of_the_same_characters() -> None:
         ("password:a=b;c\n", "password", "a=b;c"),
     ],
 )
-def test_a_file_is_read_whole_or_by_a_key(
-    tmp_path: Path, content: str, key: str | None, expected: str
-) -> None:
+def test_a_file_is_read_whole_or_by_a_key(tmp_path: Path, content: str, key: str | None, expected: str) -> None:
     file = tmp_path / "secret"
     file.write_text(content)
 
@@ -129,9 +127,7 @@ def test_user_and_password_from_their_places_log_in(
     assert listener.named[-1] == "alice"
 
 
-def test_a_new_password_is_used_by_the_next_connection_of_a_process_that_runs(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_a_new_password_is_used_by_the_next_connection_of_a_process_that_runs(opened: Opened, tmp_path: Path) -> None:
     users, file = dict(USERS), tmp_path / "password"
     listener = opened(mechanisms=["PLAIN"], users=users)
     file.write_text(PLANTED)
@@ -155,9 +151,7 @@ def test_a_new_password_is_used_by_the_next_connection_of_a_process_that_runs(
 def test_a_place_that_is_missing_is_named_before_anything_is_opened(opened: Opened) -> None:
     listener = opened(mechanisms=["PLAIN"], users=USERS)
 
-    error = refused(
-        settings(listener.address, **login(mechanism="PLAIN", password="${file:/nowhere/password}"))
-    )
+    error = refused(settings(listener.address, **login(mechanism="PLAIN", password="${file:/nowhere/password}")))
 
     assert isinstance(error, OptionsError) and "/nowhere/password" in error.message
     assert listener.connections == 0
@@ -249,9 +243,7 @@ def test_a_command_shows_no_secret_in_its_output_and_not_in_the_list_of_processe
     root = Path(__file__).parents[3]
     environ = {"PLANTED_IN": PLANTED, "PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"}
 
-    with subprocess.Popen(
-        words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as command:
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as command:
         line = Path(f"/proc/{command.pid}/cmdline").read_text()
         said, _ = command.communicate(timeout=90)
 

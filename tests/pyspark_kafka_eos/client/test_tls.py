@@ -1,4 +1,6 @@
-"""Versions, cipher suites, texts in place of files, stores, and where files are looked for: what the handshake makes of each."""
+"""Versions, cipher suites, texts in place of files, stores, and where files are looked for: what the handshake makes of
+each.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,7 @@ def test_a_version_that_is_not_allowed_is_not_used(
 ) -> None:
     for version, allowed in ((V12, at_12), (V13, at_13)):
         listener = opened(tls=only(server, version))
-        wanted = settings(
-            listener.address, security__protocol="SSL", ssl__ca__location=authority.file, **names
-        )
+        wanted = settings(listener.address, security__protocol="SSL", ssl__ca__location=authority.file, **names)
         if allowed:
             connects(wanted)
             continue
@@ -116,9 +116,7 @@ def one_line(path: Path) -> str:
     return path.read_text().strip().replace("\n", "\\n")
 
 
-@pytest.mark.parametrize(
-    "shape", [Path.read_text, one_line, lambda path: " ".join(path.read_text().split("\n"))]
-)
+@pytest.mark.parametrize("shape", [Path.read_text, one_line, lambda path: " ".join(path.read_text().split("\n"))])
 @pytest.mark.parametrize("locked", [False, True])
 def test_texts_do_what_their_files_do(
     opened: Opened, authority: Authority, server: tuple[Path, Path], client: tuple[Path, Path],
@@ -176,9 +174,7 @@ def test_a_pkcs12_store_without_the_package_says_what_to_install(
 ) -> None:
     listener, store = opened(), tmp_path / "keys.p12"
     openssl("pkcs12", "-export", "-in", client[0], "-inkey", client[1], "-out", store, "-passout", "pass:pw")
-    monkeypatch.setitem(
-        __import__("sys").modules, "cryptography.hazmat.primitives.serialization.pkcs12", None
-    )
+    monkeypatch.setitem(__import__("sys").modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
 
     error = refused(
         settings(
@@ -223,9 +219,7 @@ def test_a_pkcs12_store_does_what_its_pem_does(
     connects(settings(listener.address, **names, ssl__keystore__password="pw"))
     wrong = refused(settings(listener.address, **names, ssl__keystore__password="hunter2"))
     empty = refused(
-        settings(
-            listener.address, **{**names, "ssl__keystore__location": trust}, ssl__keystore__password="pw"
-        )
+        settings(listener.address, **{**names, "ssl__keystore__location": trust}, ssl__keystore__password="pw")
     )
 
     assert isinstance(wrong, OptionsError) and isinstance(empty, OptionsError)
@@ -284,16 +278,12 @@ def test_a_folder_of_authorities_is_searched_by_their_hashes(
     connects(settings(listener.address, security__protocol="SSL", ssl__ca__location=tmp_path))
 
 
-def test_a_list_of_revoked_certificates_is_read_anew_by_the_next_connection(
-    opened: Opened, tmp_path: Path
-) -> None:
+def test_a_list_of_revoked_certificates_is_read_anew_by_the_next_connection(opened: Opened, tmp_path: Path) -> None:
     own = Authority(tmp_path / "revoking")
     certificate = own.issue("server")
     listener, listed = opened(tls=serving(certificate)), tmp_path / "crl.pem"
     listed.write_bytes(own.revoked().read_bytes())
-    wanted = settings(
-        listener.address, security__protocol="SSL", ssl__ca__location=own.file, ssl__crl__location=listed
-    )
+    wanted = settings(listener.address, security__protocol="SSL", ssl__ca__location=own.file, ssl__crl__location=listed)
 
     connects(wanted)
     own.revoke(certificate[0])

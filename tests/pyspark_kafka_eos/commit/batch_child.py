@@ -1,4 +1,6 @@
-"""A run of scope=batch without Spark, for tests that kill it or stop it: tasks side by side in threads, then the commit."""
+"""A run of scope=batch without Spark, for tests that kill it or stop it: tasks side by side in threads, then the
+commit.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A pipeline's run without Spark, for tests that kill it: the slots in threads' stead one after another, then the commit.
+"""A pipeline's run without Spark, for tests that kill it: the slots in threads' stead one after another, then the
+commit.
 
-Children are forked from a server that has imported everything, so that a test costs no imports. Settings: options, query,
-batch, rows (slot -> list of values), offsets. The values of a slot are written as they are, so a replay writes the same.
+Children are forked from a server that has imported everything, so that a test costs no imports. Settings: options,
+query, batch, rows (slot -> list of values), offsets. The values of a slot are written as they are, so a replay writes
+the same.
 """
 
 from __future__ import annotations
@@ -64,16 +66,16 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
 
 
 PRELOADED = ["tests.pyspark_kafka_eos.commit.child", "pyspark_kafka_eos.cli.app", "pytest"]
-"""What the server has imported that children are forked from; the first test that needs one starts it for all of them. pytest is
-what each child would import else: it prepares the main module of its parent."""
+"""What the server has imported that children are forked from; the first test that needs one starts it for all of them.
+pytest is
+what each child would import else: it prepares the main module of its parent.
+"""
 
 RunBatch = Callable[[dict[str, Any]], dict[str, Any]]
 """One micro-batch by its settings; a module's function, because it passes to a child."""
 
 
-def run_armed(
-    settings: dict[str, Any], crash_point: str, answer: Connection, run_batch: RunBatch = run
-) -> None:
+def run_armed(settings: dict[str, Any], crash_point: str, answer: Connection, run_batch: RunBatch = run) -> None:
     """In a child: arm the point, run, and send the report, or the error as text."""
     ends_arrived.arm(crash_point, settings["options"])
     try:

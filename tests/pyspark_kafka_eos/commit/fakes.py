@@ -1,4 +1,5 @@
-"""What the unit tests of the commit put behind it: a broker in process, a clock that is not waited for, a run, slots, decisions.
+"""What the unit tests of the commit put behind it: a broker in process, a clock that is not waited for, a run, slots,
+decisions.
 
 Owns: `NodeCluster`, the production's own `Cluster` with `NodeKafka` where the sockets would be; building seals and
 decisions by production's own code.
@@ -149,8 +150,9 @@ class NodeCluster(Cluster):
         self.features = {"transaction.version": kafka.version}
 
     def pause(self, delay_ms: float = 20) -> None:  # type: ignore[override]
-        """Waiting is skipped, and time goes faster, so that deadlines come after few rounds; what the test has in store for a
-        pause happens."""
+        """Waiting is skipped, and time goes faster, so that deadlines come after few rounds; what the test has in store
+        for a pause happens.
+        """
         skip(_FASTER * delay_ms)
         self.kafka.paused()
 
@@ -240,9 +242,7 @@ class World:
         )
         assert answer.definite, answer
 
-    def decide(
-        self, decision: Decision, producer: Producer | None = None, *, commit: bool = True
-    ) -> Producer:
+    def decide(self, decision: Decision, producer: Producer | None = None, *, commit: bool = True) -> Producer:
         """Put a decision into the ledger as a driver does, and end its transaction unless it is left open."""
         producer = producer or self.driver()
         producer.begin()
@@ -349,15 +349,11 @@ def send(producer: Producer, where: TopicPartition, value: bytes, key: bytes = b
     producer.send(
         where,
         1,
-        lambda base: stamp(
-            packed, producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=base
-        ),
+        lambda base: stamp(packed, producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=base),
     )
 
 
-def decision_of(
-    seals: Sequence[Seal], *, batch_id: int = 0, query_id: str = "query", **fields: Any
-) -> Decision:
+def decision_of(seals: Sequence[Seal], *, batch_id: int = 0, query_id: str = "query", **fields: Any) -> Decision:
     """What a driver would decide."""
     return Decision(
         PIPELINE,

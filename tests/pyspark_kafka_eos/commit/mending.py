@@ -1,4 +1,5 @@
-"""One history of a broker that forgets a marker, killed while the marker is being mended, and what the next run makes of it.
+"""One history of a broker that forgets a marker, killed while the marker is being mended, and what the next run makes
+of it.
 
 Owns: playing such a history on the embedded broker, and what has to hold at its end.
 Does not know: which histories there are (`test_mending`, `tests.chaos.mending`).
@@ -30,10 +31,12 @@ TIMEOUT_MS = 16 * 60 * 1000
 
 @dataclass(frozen=True)
 class History:
-    """`scope`: of the pipeline. `forgotten`: whose marker the broker forgets, "data" (one partition of several) or "ledger" (the
-    decision's own). `killed_first`: where the run before the one that mends is killed, for a forgotten marker of the ledger,
-    and for repairs. `point`: where the process is killed that mends. `late`: whether the next run begins only when every
-    timeout is over."""
+    """`scope`: of the pipeline. `forgotten`: whose marker the broker forgets, "data" (one partition of several) or
+    "ledger" (the decision's own). `killed_first`: where the run before the one that mends is killed, for a forgotten
+    marker of the ledger,
+    and for repairs. `point`: where the process is killed that mends. `late`: whether the next run begins only when
+    every timeout is over.
+    """
 
     scope: str
     forgotten: str
@@ -42,11 +45,15 @@ class History:
     killed_first: str = "before-return"
 
     def __str__(self) -> str:
-        return f"{self.scope}, {self.forgotten}, {self.point}, {'late' if self.late else 'at once'}, {self.killed_first}"
+        return (
+            f"{self.scope}, {self.forgotten}, {self.point}, {'late' if self.late else 'at once'}, {self.killed_first}"
+        )
 
 
 def play(broker: EmbeddedKafka, history: History) -> str:
-    """Play it; AssertionError where something is lost, repeated, left open or stopped. Returns what the last run did."""
+    """Play it; AssertionError where something is lost, repeated, left open or stopped. Returns what the last run
+    did.
+    """
     settings = settings_for(broker)
     pipeline, topic = settings["options"]["pipeline"], settings["options"]["topic"]
     fault = _forget(broker, history, settings)
@@ -80,9 +87,7 @@ def _forget(broker: EmbeddedKafka, history: History, settings: dict[str, Any]) -
         name = f"{pipeline}.{'batch' if history.scope == 'batch' else 'driver'}"
         return broker.fault_at_marker(LEDGER, None, "forget", transactional_id=name, commit=True)
     name = f"{pipeline}.{'batch' if history.scope == 'batch' else '1'}"
-    return broker.fault_at_marker(
-        settings["options"]["topic"], None, "forget", transactional_id=name, commit=True
-    )
+    return broker.fault_at_marker(settings["options"]["topic"], None, "forget", transactional_id=name, commit=True)
 
 
 def _run(history: History, settings: dict[str, Any], point: str = "") -> Finished:
@@ -93,9 +98,7 @@ def _killed(finished: Finished, point: str) -> None:
     assert finished.exitcode == -signal.SIGKILL, f"{point} did not fire: {finished.report}"
 
 
-def _duplicates(
-    found: Counter[str], expected: Counter[str] = EXPECTED
-) -> tuple[dict[str, int], dict[str, int]]:
+def _duplicates(found: Counter[str], expected: Counter[str] = EXPECTED) -> tuple[dict[str, int], dict[str, int]]:
     """What is there too often, and what is missing; a few of each."""
     return dict(list((found - expected).items())[:3]), dict(list((expected - found).items())[:3])
 

@@ -1,7 +1,10 @@
-"""The embedded broker's own `Node` on the test's thread, without sockets: what a unit test of the commit asks instead of a cluster.
+"""The embedded broker's own `Node` on the test's thread, without sockets: what a unit test of the commit asks instead
+of a cluster.
 
-Owns: carrying requests to it, faults between it and the client, what tests do to it at once, and further brokers that clients are told of.
-Does not know: what is answered (the broker's own code), except where another broker than the leader is asked for metadata.
+Owns: carrying requests to it, faults between it and the client, what tests do to it at once, and further brokers that
+clients are told of.
+Does not know: what is answered (the broker's own code), except where another broker than the leader is asked for
+metadata.
 """
 
 from __future__ import annotations
@@ -124,9 +127,7 @@ class NodeKafka:
         self.node = Node(self._directory, self._ids, self.config)  # type: ignore[arg-type]
         self.loop.run(self.node.start())
         asked = ApiVersionsRequest(version=3, client_software_name="test", client_software_version="1")
-        self.api_versions = {
-            each.api_key: (each.min_version, each.max_version) for each in self._ask(asked).api_keys
-        }
+        self.api_versions = {each.api_key: (each.min_version, each.max_version) for each in self._ask(asked).api_keys}
         """API -> the lowest and the highest version that the broker has."""
 
     @property
@@ -207,9 +208,7 @@ class NodeKafka:
 
     # ---- transactions
 
-    def forget_marker(
-        self, where: TopicPartition, name: str | None = None, *, late: bool = False
-    ) -> injected.Fault:
+    def forget_marker(self, where: TopicPartition, name: str | None = None, *, late: bool = False) -> injected.Fault:
         """The next marker (of this id) for this partition is never written, or `late`: with `release_markers`."""
         action = injected.Marker.LATE if late else injected.Marker.FORGET
         fault = self.parts.faults.inject(
@@ -248,11 +247,7 @@ class NodeKafka:
                         producer_id=identity.producer_id,
                         producer_epoch=identity.epoch,
                         transaction_result=False,
-                        topics=[
-                            marker.WritableTxnMarkerTopic(
-                                name=where.topic, partition_indexes=[where.partition]
-                            )
-                        ],
+                        topics=[marker.WritableTxnMarkerTopic(name=where.topic, partition_indexes=[where.partition])],
                         coordinator_epoch=0,
                     )
                 ],
@@ -347,8 +342,9 @@ class NodeKafka:
         skip: int = 0,
         matches: Matches = lambda _: True,
     ) -> Fault:
-        """`action`: "drop-request" (not done, no answer), "drop-answer" (done, no answer), a code (not done), or something to
-        happen before the request is done."""
+        """`action`: "drop-request" (not done, no answer), "drop-answer" (done, no answer), a code (not done), or
+        something to happen before the request is done.
+        """
         assert api in {api_name(key) for key in REQUESTS}
         fault = Fault(api, action, times, skip, matches)
         self._faults.append(fault)
@@ -385,9 +381,7 @@ class NodeKafka:
             self._as_known_to(node, answer)
         return answer
 
-    def _fault_for(
-        self, name: str, request: Message
-    ) -> tuple[str | Code | Callable[[], None] | None, Message]:
+    def _fault_for(self, name: str, request: Message) -> tuple[str | Code | Callable[[], None] | None, Message]:
         """What happens to the request, and the request as a broker reads it."""
         faults = [each for each in self._faults if each.api == name and each.fired < each.times]
         if not faults:
@@ -422,9 +416,7 @@ class NodeKafka:
             self.node.answer(_frame(request, client_id), lambda name: Context(1, name or "", "127.0.0.1"))
         )
         assert frame is not None
-        return response_class(request.API_KEY).decode(
-            bytes(frame[4:]), version=request.API_VERSION, header=True
-        )
+        return response_class(request.API_KEY).decode(bytes(frame[4:]), version=request.API_VERSION, header=True)
 
 
 def _client_id(node: object) -> str:

@@ -1,4 +1,5 @@
-"""A micro-batch whose beginning, tasks, commit and abort each run in a process of their own, as with Spark's Python sinks.
+"""A micro-batch whose beginning, tasks, commit and abort each run in a process of their own, as with Spark's Python
+sinks.
 
 Owns: the four phases as functions of picklable values, running one in a child that may be killed at a crash point.
 Does not know: what a test expects.

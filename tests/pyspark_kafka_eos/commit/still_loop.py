@@ -1,4 +1,5 @@
-"""An event loop without files, sockets and threads, in which nothing is waited for: the broker runs in it on the caller's thread.
+"""An event loop without files, sockets and threads, in which nothing is waited for: the broker runs in it on the
+caller's thread.
 
 Owns: the loop's own time, which goes on to the next timer where nothing else is left to do for what is asked.
 Does not know: the broker.
@@ -38,7 +39,9 @@ class StillLoop(asyncio.BaseEventLoop):
         return self._now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Of a selector: nothing ever comes from outside. `timeout`: seconds to the next timer, 0 where something is ready."""
+        """Of a selector: nothing ever comes from outside. `timeout`: seconds to the next timer, 0 where something is
+        ready.
+        """
         if timeout == 0:
             return []
         if self._until is None or self._until.done():

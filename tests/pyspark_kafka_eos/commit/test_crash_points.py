@@ -1,4 +1,5 @@
-"""What a run leaves visible, unharmed, killed before the decision and killed after it. Real Kafka, both transaction versions.
+"""What a run leaves visible, unharmed, killed before the decision and killed after it. Real Kafka, both transaction
+versions.
 
 Every point is played in tests/chaos.
 """

@@ -1,4 +1,6 @@
-"""A damaged ledger and mistaken identities: the run stops before it writes, says what to do, and goes on once it is done."""
+"""A damaged ledger and mistaken identities: the run stops before it writes, says what to do, and goes on once it is
+done.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def put(broker: AnyKafka, settings: dict[str, Any], value: bytes | None) -> None
 
 
 def put_everywhere(broker: AnyKafka, key: str, value: bytes | None) -> None:
-    """The same into every partition of the ledger: a note is in that of its pipeline, whose name its key only begins with."""
+    """The same into every partition of the ledger: a note is in that of its pipeline, whose name its key only begins
+    with.
+    """
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in producer.list_topics(LEDGER, timeout=WITHIN_S).topics[LEDGER].partitions:
         producer.produce(LEDGER, key=key, value=value, partition=number)
@@ -76,7 +80,8 @@ def put_everywhere(broker: AnyKafka, key: str, value: bytes | None) -> None:
 def newest_value(broker: AnyKafka, settings: dict[str, Any]) -> bytes:
     """The ledger's last value under the key of a pipeline that has committed, as librdkafka finds it.
 
-    Read without isolation: a driver that another test killed in its decision may hold back what follows in the partition.
+    Read without isolation: a driver that another test killed in its decision may hold back what follows in the
+    partition.
     """
     consumer = Consumer(
         {
@@ -346,8 +351,7 @@ def _ends(broker: AnyKafka, topic: str, isolation: str) -> list[int]:
     )
     try:
         return [
-            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WITHIN_S)[1]
-            for number in range(4)
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=WITHIN_S)[1] for number in range(4)
         ]
     finally:
         consumer.close()

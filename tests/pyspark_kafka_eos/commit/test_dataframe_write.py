@@ -142,9 +142,7 @@ def test_killed_before_the_decision_nothing_shows_and_the_job_run_again_writes_a
 
 
 @pytest.mark.parametrize("point", ["decision-answered", "before-end", "ends-arrived:2"])
-def test_killed_after_the_decision_the_job_run_again_ends_it_and_writes_nothing(
-    broker: AnyKafka, point: str
-) -> None:
+def test_killed_after_the_decision_the_job_run_again_ends_it_and_writes_nothing(broker: AnyKafka, point: str) -> None:
     options = options_for(broker, **{"batch.id": 1})
     killed_at(point, options)
 

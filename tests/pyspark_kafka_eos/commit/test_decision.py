@@ -84,9 +84,7 @@ def test_an_unanswered_decision_that_timed_out_is_found_aborted(world: World) ->
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_where_the_coordinator_does_not_say_the_ledgers_log_is_the_witness(
-    world: World, commit: bool
-) -> None:
+def test_where_the_coordinator_does_not_say_the_ledgers_log_is_the_witness(world: World, commit: bool) -> None:
     producer = unanswered(world, "drop-answer" if commit else "drop-request")
     if not commit:
         world.kafka.advance(60_001)
@@ -238,9 +236,7 @@ def test_a_driver_that_is_taken_anew_between_batches_goes_on_where_the_ledger_sa
 
 
 @pytest.mark.parametrize("last", [None, decision_of([], batch_id=0, repaired=1)])
-def test_a_driver_is_not_taken_anew_where_the_ledger_says_what_it_does_not_know(
-    world: World, last: typing.Any
-) -> None:
+def test_a_driver_is_not_taken_anew_where_the_ledger_says_what_it_does_not_know(world: World, last: typing.Any) -> None:
     producer = forgotten_driver(world)
 
     with pytest.raises(ProducerFenced, match="while this run was idle"):

@@ -1,4 +1,6 @@
-"""A run begins a batch behind one that is decided and not ended: a function of `foreachBatch` returned, or the commit log was moved on."""
+"""A run begins a batch behind one that is decided and not ended: a function of `foreachBatch` returned, or the commit
+log was moved on.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,7 @@ def test_what_is_decided_is_committed_before_a_later_batch_begins(
 
 
 @SCOPES
-def test_the_same_where_the_later_batch_begins_in_another_process_than_it_ends(
-    world: World, scope: str
-) -> None:
+def test_the_same_where_the_later_batch_begins_in_another_process_than_it_ends(world: World, scope: str) -> None:
     decided(world)
     world.fresh_process()
 
@@ -138,9 +138,7 @@ def test_what_the_broker_aborted_of_it_is_refused_by_the_batchs_number_and_offse
 
 
 @SCOPES
-def test_the_same_is_refused_where_the_batch_begins_in_another_process_than_it_ends(
-    world: World, scope: str
-) -> None:
+def test_the_same_is_refused_where_the_batch_begins_in_another_process_than_it_ends(world: World, scope: str) -> None:
     for seal in decided(world):
         world.end(seal, commit=False)
     world.fresh_process()

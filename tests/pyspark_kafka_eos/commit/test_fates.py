@@ -1,4 +1,6 @@
-"""What the logs show of many transactions: the same as of each alone, in requests that do not grow with slots times partitions."""
+"""What the logs show of many transactions: the same as of each alone, in requests that do not grow with slots times
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -172,9 +174,7 @@ def test_an_id_that_is_not_fenced_is_named(world: World, code: Code, error: type
 
 
 @pytest.mark.parametrize("how", ["its fate", "what it lacks"])
-def test_nothing_is_concluded_of_a_topic_that_is_made_anew_after_it_was_found_there(
-    world: World, how: str
-) -> None:
+def test_nothing_is_concluded_of_a_topic_that_is_made_anew_after_it_was_found_there(world: World, how: str) -> None:
     (seal,) = (world.slot(0, {0: 2}),)
     world.end(seal, commit=True)
     where = OUTPUT[0]

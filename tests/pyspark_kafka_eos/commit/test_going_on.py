@@ -55,9 +55,7 @@ def begun(world: World, options: SinkOptions, batch: int) -> tuple[Any, ho.Hando
 
 def played(world: World, options: SinkOptions, batch: int) -> None:
     plan, handover = begun(world, options, batch)
-    report = ho.finish(
-        world.cluster, options, handover, written(world, plan), lines(batch), {SOURCE: batch + 1}
-    )
+    report = ho.finish(world.cluster, options, handover, written(world, plan), lines(batch), {SOURCE: batch + 1})
     assert not report.resumed
 
 
@@ -78,9 +76,7 @@ def lists_ids(world: World, options: SinkOptions, batch: int) -> bool:
 
 
 @SCOPES
-def test_the_next_batch_of_a_run_asks_nothing_that_other_applications_make_longer(
-    world: World, scope: str
-) -> None:
+def test_the_next_batch_of_a_run_asks_nothing_that_other_applications_make_longer(world: World, scope: str) -> None:
     options = options_of(**{"transaction.scope": scope})
     played(world, options, 0)
 
@@ -143,9 +139,7 @@ def decided_meanwhile(world: World, _options: SinkOptions) -> None:
     [driver_without_a_decision, note_without_a_driver, noted_under_an_older_identity, decided_meanwhile],
     ids=lambda doubt: doubt.__name__,
 )
-def test_in_doubt_the_pipeline_is_taken_over(
-    world: World, doubt: Callable[[World, SinkOptions], None]
-) -> None:
+def test_in_doubt_the_pipeline_is_taken_over(world: World, doubt: Callable[[World, SinkOptions], None]) -> None:
     options = options_of()
     played(world, options, 0)
     doubt(world, options)
@@ -235,9 +229,7 @@ def test_a_conflict_is_found_before_any_process_is_fenced(world: World) -> None:
     assert world.identity(DRIVER) == before
 
 
-def test_a_decision_of_the_moment_between_the_two_looks_is_found(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_of_the_moment_between_the_two_looks_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under TV1 a decision leaves the epoch as it is: only the second look at the ledger shows it."""
     options = options_of()
     played(world, options, 0)
@@ -255,9 +247,7 @@ def test_a_decision_of_the_moment_between_the_two_looks_is_found(
     assert lists_ids(world, options, 1)
 
 
-def test_what_a_process_keeps_of_its_pipelines_is_bounded(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_process_keeps_of_its_pipelines_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(going_on, "_MOST", 3)
     for number in range(8):
         run = Run(world.cluster, options_of(pipeline=f"pipe{number}", **{"offsets.group": GROUP}), "query")

@@ -49,12 +49,11 @@ def write(to: PlainDriver, rows: list[str] | None = None) -> Seal:
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "none"])
-def test_every_record_is_there_once_where_nothing_fails(
-    kafka: AnyKafka, topic: MakeTopic, guarantee: str
-) -> None:
+def test_every_record_is_there_once_where_nothing_fails(kafka: AnyKafka, topic: MakeTopic, guarantee: str) -> None:
     name = topic()
     to = driver(kafka, name, guarantee, **{"kafka.batch.size": "1024"})
-    # A real broker answers NOT_LEADER_OR_FOLLOWER for a moment after a topic is made: that is a failure, and `none` loses by it.
+    # A real broker answers NOT_LEADER_OR_FOLLOWER for a moment after a topic is made: that is a failure, and `none`
+    # loses by it.
     assert not read_all(kafka, name)
 
     seal = write(to)
@@ -106,9 +105,7 @@ def test_a_row_that_cannot_be_written_fails_the_task_all_the_same(
     assert read_all(kafka, name) == Counter()
 
 
-def test_committed_offsets_are_what_an_ordinary_consumer_of_the_group_gets(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_committed_offsets_are_what_an_ordinary_consumer_of_the_group_gets(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic()
     cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
     try:

@@ -1,4 +1,6 @@
-"""A driver that is held up inside its decision for longer than its transaction may take: told from one that a newer run fenced."""
+"""A driver that is held up inside its decision for longer than its transaction may take: told from one that a newer run
+fenced.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A query that is idle for longer than the coordinator keeps its transactional ids: the next batch is written all the same."""
+"""A query that is idle for longer than the coordinator keeps its transactional ids: the next batch is written all the
+same.
+"""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ def test_a_cluster_without_a_request_of_the_proof_is_refused_before_anything_is_
     try:
         del cluster._versions[lacking.API_KEY]  # type: ignore[attr-defined]
 
-        with pytest.raises(
-            UnsupportedVersion, match=f"does not offer {m.api_name(lacking.API_KEY)}, so"
-        ) as found:  # type: ignore[attr-defined]
+        with pytest.raises(UnsupportedVersion, match=f"does not offer {m.api_name(lacking.API_KEY)}, so") as found:  # type: ignore[attr-defined]
             driver_for(cluster, options, "query")
         with pytest.raises(UnsupportedVersion):
             handover.begin(cluster, options, "query", 0, ("-",))
@@ -59,7 +57,9 @@ def test_a_cluster_without_a_request_of_the_proof_is_refused_before_anything_is_
 def test_the_doctor_names_the_request_that_is_missing(
     kafka: AnyKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, lacking: type, readable: bool
 ) -> None:
-    """Before the first batch, with the error that this would raise, also where nobody may read the brokers' settings."""
+    """Before the first batch, with the error that this would raise, also where nobody may read the brokers'
+    settings.
+    """
     name = topic()
     options = SinkOptions.parse({
         "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "pipeline": name, "kafka.client.id": name,

@@ -1,4 +1,5 @@
-"""What a mending left as an id's identity is carried on, so that no healthy pipeline is taken for one whose ledger lost decisions.
+"""What a mending left as an id's identity is carried on, so that no healthy pipeline is taken for one whose ledger lost
+decisions.
 
 Each history ends with a restart of which neighbours have moved every note out of sight. On a cluster in memory.
 """
@@ -243,8 +244,9 @@ def replays(world: World, first: Sequence[Seal], again: Slots) -> Callable[[Any]
 
 
 def test_a_mending_by_hand_that_the_running_query_does_not_know_of_refuses_no_start(world: World) -> None:
-    """`transactions commit` writes the missing marker while the run goes on: its note is in front of a decision that says nothing of
-    it. The whole ledger is read for such a note before anybody is accused."""
+    """`transactions commit` writes the missing marker while the run goes on: its note is in front of a decision that
+    says nothing of it. The whole ledger is read for such a note before anybody is accused.
+    """
     way = InOneProcess(world)
     way.batch(0, {0: BOTH, 2: BOTH})
     newest = world.ledger.look().newest
@@ -252,9 +254,7 @@ def test_a_mending_by_hand_that_the_running_query_does_not_know_of_refuses_no_st
     name = f"{PIPELINE}.2"
     # The operator's process initialises the id, notes that, and ends an empty transaction.
     cluster = NodeCluster(world.kafka)
-    assert Mender(cluster, Ledger(cluster, LEDGER, PIPELINE), 60_000).write_markers(
-        name, [OUTPUT[1]], commit=True
-    )
+    assert Mender(cluster, Ledger(cluster, LEDGER, PIPELINE), 60_000).write_markers(name, [OUTPUT[1]], commit=True)
     assert moved(world, 2)
     neighbours(world)
     way.batch(1, {0: {0: 1}})

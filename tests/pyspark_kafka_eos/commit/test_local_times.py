@@ -1,4 +1,6 @@
-"""Times without a zone, whose meaning is the session's: a decision keeps the zone, and a repair in another session has it."""
+"""Times without a zone, whose meaning is the session's: a decision keeps the zone, and a repair in another session has
+it.
+"""
 
 from __future__ import annotations
 

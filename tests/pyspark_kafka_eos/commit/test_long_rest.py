@@ -24,7 +24,9 @@ from tests.pyspark_kafka_eos.commit.test_dataframe_write import write as write_f
 pytestmark = pytest.mark.kafka
 
 VERSIONS = [pytest.param("2", marks=pytest.mark.embedded), pytest.param("1", marks=pytest.mark.chaos)]
-"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded broker."""
+"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded
+broker.
+"""
 
 NOTHING: Counter[str] = Counter()
 
@@ -116,9 +118,7 @@ def test_a_new_checkpoint_takes_the_pipeline_over(broker: EmbeddedKafka, run_it:
     settings = resting(broker)
     run_it(settings)
     rest(broker, *named(settings))
-    taken_over = with_options(
-        {**following(settings), "query": "query-2", "batch": 0}, adopt_checkpoint="true"
-    )
+    taken_over = with_options({**following(settings), "query": "query-2", "batch": 0}, adopt_checkpoint="true")
 
     assert run_it(taken_over)["resumed"] is False
 
@@ -126,9 +126,7 @@ def test_a_new_checkpoint_takes_the_pipeline_over(broker: EmbeddedKafka, run_it:
     assert run_it({**settings, "query": "query-2", "batch": 1})["resumed"] is False
 
 
-def test_a_data_frame_is_written_every_eight_days(
-    broker: EmbeddedKafka, request: pytest.FixtureRequest
-) -> None:
+def test_a_data_frame_is_written_every_eight_days(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> None:
     settings = resting(broker)
     # As often as there is time for.
     for week in range(10 if request.node.get_closest_marker("chaos") else 3):
@@ -169,7 +167,9 @@ UNKNOWABLE = {"before-end": NOTHING, "before-note-ended": EXPECTED}
 def test_a_decided_batch_of_which_nothing_is_known_any_more_is_not_called_committed(
     broker: EmbeddedKafka, point: str
 ) -> None:
-    """Nobody came back before its ids expired and retention took its records: it may have timed out, unseen by any reader."""
+    """Nobody came back before its ids expired and retention took its records: it may have timed out, unseen by any
+    reader.
+    """
     settings = resting(broker)
     finished = run_child(settings, point)
     assert finished.exitcode == -signal.SIGKILL, finished.report

@@ -1,4 +1,6 @@
-"""Records of a decided batch that an election loses before its end, and leaders that cannot know: played whole, on the embedded broker."""
+"""Records of a decided batch that an election loses before its end, and leaders that cannot know: played whole, on the
+embedded broker.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,9 @@ def die() -> None:
 
 
 def lose(broker: EmbeddedKafka, topic: str, offset: int = 0) -> FaultHandle:
-    """An election from which the records from an offset on are gone. A client meets the new leader at its next question about producers, as
-    it would where that is another broker."""
+    """An election from which the records from an offset on are gone. A client meets the new leader at its next question
+    about producers, as it would where that is another broker.
+    """
     broker.elect_leader(topic, 0, lost_from=offset)
     return broker.fault("DescribeProducers", "error", code="NOT_LEADER_OR_FOLLOWER", topic=topic)
 
@@ -135,9 +138,7 @@ def test_an_aborted_batch_is_not_taken_for_gone_by_the_word_of_a_leader_that_can
     run(first)
     broker.elect_leader(topic, 0)
     second = following(first)
-    before = Offsets(Cluster.shared(SinkOptions.parse(first["options"]).client)).latest(
-        [TopicPartition(topic, 0)]
-    )
+    before = Offsets(Cluster.shared(SinkOptions.parse(first["options"]).client)).latest([TopicPartition(topic, 0)])
     stopped_at("before-end", second)
     broker.advance(2 * TIMEOUT_MS)
     fault = answers(broker, topic, before[TopicPartition(topic, 0)])

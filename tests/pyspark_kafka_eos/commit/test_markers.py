@@ -1,4 +1,6 @@
-"""Markers that a broker forgot: who may write them, in which order, and what is left to whom. On a cluster in memory."""
+"""Markers that a broker forgot: who may write them, in which order, and what is left to whom. On a cluster in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -149,9 +151,7 @@ def test_an_empty_slot_has_no_marker_to_wait_for(world: World) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("gone", ["expired", "expired and used again", "epochs used up"])
-def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(
-    world: World, gone: str, commit: bool
-) -> None:
+def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(world: World, gone: str, commit: bool) -> None:
     """Every run stopped with "the next run looks again" before, for ever."""
     seal = with_a_missing_marker(world, commit=commit)
     if gone == "epochs used up":
@@ -162,9 +162,7 @@ def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(
         world.transactions.init_producer_id(NAME, 60_000)
 
     for _ in range(2):
-        with pytest.raises(
-            DecisionBroken, match=r"no client can write that marker; nothing is skipped"
-        ) as stopped:
+        with pytest.raises(DecisionBroken, match=r"no client can write that marker; nothing is skipped") as stopped:
             world.mender.await_markers([seal], commit=commit)
         assert "abort --topic out --partition 1 --start-offset 0`" in stopped.value.message
         assert hangs(world, seal) == [OUTPUT[1]]
@@ -183,9 +181,7 @@ def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(
 def test_a_mending_is_noted_before_it_holds_anything(world: World) -> None:
     seal = with_a_missing_marker(world)
     noted_before: list[bool] = []
-    held = world.kafka.fault(
-        "AddPartitionsToTxn", lambda: noted_before.append(MENDING_KEY in world.ledger_keys())
-    )
+    held = world.kafka.fault("AddPartitionsToTxn", lambda: noted_before.append(MENDING_KEY in world.ledger_keys()))
 
     world.mender.await_markers([seal], commit=True)
 
@@ -361,9 +357,7 @@ def decide_without_a_marker(world: World, *, commit: bool = True, seals: tuple[S
 def test_a_decision_whose_marker_is_missing_is_noted_as_settled_before_anything_is_sent(world: World) -> None:
     decide_without_a_marker(world)
     noted_before: list[bool] = []
-    sent = world.kafka.fault(
-        "InitProducerId", lambda: noted_before.append(SETTLED_KEY in world.ledger_keys())
-    )
+    sent = world.kafka.fault("InitProducerId", lambda: noted_before.append(SETTLED_KEY in world.ledger_keys()))
 
     world.mender.settle_decision(DRIVER, GROUP)
 

@@ -1,4 +1,5 @@
-"""A broker forgets a marker, and the process that has it written is killed: the next run completes it, whenever it comes.
+"""A broker forgets a marker, and the process that has it written is killed: the next run completes it, whenever it
+comes.
 
 Some histories of each kind; all of them are played by `python -m tests.chaos.mending`.
 """

@@ -1,7 +1,7 @@
 """What a batch leaves in memory: nothing that only Python's collector can free.
 
-A driver has hundreds of thousands of objects, so a full collection comes once in thousands of batches. Requests and answers that a
-circle holds stay until then, a whole Fetch of the ledger among them.
+A driver has hundreds of thousands of objects, so a full collection comes once in thousands of batches. Requests and
+answers that a circle holds stay until then, a whole Fetch of the ledger among them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A decision whose marker the broker forgot, before the next decision of the same producer: one marker would end both.
 
-Found by the model (TaskCommit-no-OwnMarker): the abort of the second decision took the first, which Spark had counted as done.
-On a cluster in memory.
+Found by the model (TaskCommit-no-OwnMarker): the abort of the second decision took the first, which Spark had counted
+as done. On a cluster in memory.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def test_a_run_that_was_replaced_meanwhile_does_not_write_the_marker(world: Worl
 
 
 class WholeBatches:
-    """One run of scope=batch. A try writes one row into each of two partitions, and fails then where `fails` counts it."""
+    """One run of scope=batch. A try writes one row into each of two partitions, and fails then where `fails` counts
+    it.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -222,8 +224,9 @@ def test_a_try_that_failed_behind_a_decision_without_its_marker_is_aborted_and_t
 
 
 def test_a_decision_that_a_late_request_has_opened_again_is_kept(world: World) -> None:
-    """Found by the simulation, seed 5000226: with transaction version 1 its identity is still valid, so the coordinator begins a
-    transaction under it, and the abort of that one took the decision."""
+    """Found by the simulation, seed 5000226: with transaction version 1 its identity is still valid, so the coordinator
+    begins a transaction under it, and the abort of that one took the decision.
+    """
     if world.cluster.transaction_version == 2:
         pytest.skip("version 2 ends a transaction under the next epoch")
     seal = world.slot(0)
@@ -272,9 +275,7 @@ def test_the_next_decision_that_is_still_open_is_not_committed_by_somebody_else(
 
 
 @pytest.mark.parametrize(("end", "batch"), [(False, 0), (True, 1)])
-def test_of_two_decisions_without_markers_each_keeps_its_own_outcome(
-    world: World, end: bool, batch: int
-) -> None:
+def test_of_two_decisions_without_markers_each_keeps_its_own_outcome(world: World, end: bool, batch: int) -> None:
     two_open(world, end=end)
 
     world.mender.settle_decision(DRIVER, GROUP)
@@ -299,9 +300,7 @@ def test_a_note_of_its_end_settles_a_decision_that_nothing_else_shows(world: Wor
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_offsets_that_lack_only_their_own_marker_are_committed_by_the_next_start(
-    world: World, late: bool
-) -> None:
+def test_offsets_that_lack_only_their_own_marker_are_committed_by_the_next_start(world: World, late: bool) -> None:
     world.kafka.commit_offsets(GROUP, {SOURCE: 1})
     forgotten = world.kafka.forget_marker(OFFSETS, DRIVER, late=late)
     world.decide(decision_of([]))

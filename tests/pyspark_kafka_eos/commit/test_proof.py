@@ -1,4 +1,6 @@
-"""What became of a sealed transaction, read out of a cluster in memory: coordinator first, then every partition's log."""
+"""What became of a sealed transaction, read out of a cluster in memory: coordinator first, then every partition's
+log.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +237,9 @@ def test_where_other_records_stand_instead_the_sealed_ones_are_lost(world: World
 
 
 def test_of_a_topic_that_was_deleted_or_made_anew_smaller_nobody_knows_what_readers_had(world: World) -> None:
-    """Its records may have been visible, or aborted by a timeout: with the log and the coordinator's memory the proof is gone."""
+    """Its records may have been visible, or aborted by a timeout: with the log and the coordinator's memory the proof
+    is gone.
+    """
     seal = world.slot(0, {0: 1, 1: 1})
     world.end(seal, commit=True)
     world.kafka.expire(NAME)
@@ -316,9 +320,7 @@ def test_what_the_fates_come_to_never_calls_a_lost_part_committed(count: int) ->
         proof = judge(fates)
         lost = {where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST)}
         # What was lost beside records of which nobody can say any more how they ended may have been committed.
-        unclear = {Fate.UNKNOWN, Fate.REMOVED} & set(found) and not {Fate.ABORTED, Fate.COMMITTED} & set(
-            found
-        )
+        unclear = {Fate.UNKNOWN, Fate.REMOVED} & set(found) and not {Fate.ABORTED, Fate.COMMITTED} & set(found)
         unsaid = {
             name: frozenset(where for where, fate in fates.items() if fate is Fate[name.upper()])
             for name in ("gone", "removed", "doubtful")

@@ -40,9 +40,7 @@ def decided_but_lost(broker: AnyKafka, lost: tuple[int, ...]) -> dict:
 
 
 @pytest.mark.parametrize("lost", [(1,), (0, 1, 2)])
-def test_lost_slots_are_written_again_and_each_record_is_there_once(
-    broker: AnyKafka, lost: tuple[int, ...]
-) -> None:
+def test_lost_slots_are_written_again_and_each_record_is_there_once(broker: AnyKafka, lost: tuple[int, ...]) -> None:
     settings = decided_but_lost(broker, lost)
     topic = settings["options"]["topic"]
 

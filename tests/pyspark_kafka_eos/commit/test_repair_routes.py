@@ -1,5 +1,6 @@
-"""A decided batch is written again after partitions were added to its topics, or after they were made anew: the same rows go to the
-same partitions."""
+"""A decided batch is written again after partitions were added to its topics, or after they were made anew: the same
+rows go to the same partitions.
+"""
 
 from __future__ import annotations
 
@@ -101,11 +102,7 @@ class Query:
     def write(self, plan: WritePlan | SharedPlan) -> list[Seal]:
         def one(slot: int) -> Seal:
             rows = self.rows(slot)
-            return (
-                write_shared(plan, slot, rows)
-                if isinstance(plan, SharedPlan)
-                else write_slot(plan, slot, rows)
-            )
+            return write_shared(plan, slot, rows) if isinstance(plan, SharedPlan) else write_slot(plan, slot, rows)
 
         with ThreadPoolExecutor(2) as tasks:
             return list(tasks.map(one, range(2)))

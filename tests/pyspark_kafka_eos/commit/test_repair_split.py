@@ -1,4 +1,6 @@
-"""A decided batch whose replay has the same rows in other slots: after a start with other cores files are split otherwise."""
+"""A decided batch whose replay has the same rows in other slots: after a start with other cores files are split
+otherwise.
+"""
 
 from __future__ import annotations
 

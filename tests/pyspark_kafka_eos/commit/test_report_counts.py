@@ -36,9 +36,7 @@ class Pipeline:
 
     def slots(self, only: frozenset[int] | None = None) -> list[Seal]:
         plan = self.driver.plan(0, only)
-        return [
-            write_slot(plan, slot, arrow_batches(rows)) for slot, rows in enumerate(self.settings["rows"])
-        ]
+        return [write_slot(plan, slot, arrow_batches(rows)) for slot, rows in enumerate(self.settings["rows"])]
 
     def run(self) -> CommitReport:
         assert self.driver.start(0, self.slots) is None

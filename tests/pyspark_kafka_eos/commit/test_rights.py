@@ -1,4 +1,5 @@
-"""Rights that are taken away in mid-run: the run says which one is missing, and the next one finishes. Real Kafka's ACLs.
+"""Rights that are taken away in mid-run: the run says which one is missing, and the next one finishes. Real Kafka's
+ACLs.
 
 Everybody is `User:ANONYMOUS` on a broker without TLS and SASL, so a right is taken away by denying it for one resource.
 """
@@ -246,9 +247,7 @@ def test_write_on_the_transactional_ids_taken_away_after_the_decision(
     assert "nothing is skipped" in error
     # The offsets were part of the decision; of the slots those show that were ended.
     assert committed_offsets(guarded, settings) == settings["offsets"]
-    assert read_all(guarded, topic) == Counter(
-        value for values in settings["rows"][:arrived] for value in values
-    )
+    assert read_all(guarded, topic) == Counter(value for values in settings["rows"][:arrived] for value in values)
     again = run_child(settings).report
     assert (again["resumed"], again["repaired"]) == (True, 0)
     assert each_record_is_there_once(guarded, settings)

@@ -1,7 +1,7 @@
 """How many requests a batch costs, by API: one more fails here. What is sent at the start of a run is not counted.
 
-A request that a batch waits for is paid by every batch of every query. So a new question goes into a request that is sent already,
-as one more field, or to the start of a run, or to the way that refuses.
+A request that a batch waits for is paid by every batch of every query. So a new question goes into a request that is
+sent already, as one more field, or to the start of a run, or to the way that refuses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ WRITTEN: dict[tuple[str, int], Requests] = {
 _CHECKED_AND_DECIDED = {
     "DescribeProducers": 2,
     "DescribeTransactions": 1,
-    # Where the logs begin: no answer that a batch waits for anyway has it. On its way beside the two questions before the decision.
+    # Where the logs begin: no answer that a batch waits for anyway has it. On its way beside the two questions before
+    # the decision.
     "ListOffsets": 1,
     "Produce": 2,
     "TxnOffsetCommit": 1,
@@ -58,7 +59,9 @@ COMMITTED: dict[tuple[str, int], Requests] = {
     ("batch", 2): {**_CHECKED_AND_DECIDED, "EndTxn": 1},
     ("batch", 1): {**_CHECKED_AND_DECIDED, **_ADDED, "EndTxn": 1},
 }
-"""What the driver takes from the last seal on until the batch is done. Of the two Produce one has the decision, one the note that it is ended."""
+"""What the driver takes from the last seal on until the batch is done. Of the two Produce one has the decision, one the
+note that it is ended.
+"""
 
 NOT_COUNTED = "Fetch"
 """Tasks of scope=batch read the log of turns with it, and the broker holds an answer until there is a turn: how many
@@ -100,9 +103,7 @@ def test_a_batch_of_four_tasks_takes_these_requests_and_no_other(
         for slot in range(TASKS):
             rows = pa.RecordBatch.from_pydict({"value": [f"{slot} {row}" for row in range(5)]})
             seals.append(
-                write_shared(plan, slot, [rows])
-                if isinstance(plan, SharedPlan)
-                else write_slot(plan, slot, [rows])
+                write_shared(plan, slot, [rows]) if isinstance(plan, SharedPlan) else write_slot(plan, slot, [rows])
             )
         found.append(counter.taken())
         return seals

@@ -202,9 +202,7 @@ def test_a_slot_that_timed_out_stops_the_decision_and_everything_is_aborted(worl
     # The abort by which another run begins looks like that of a timeout: look for the former first.
     said = old.value.message
     assert "took it over, or it timed out" in said
-    assert said.index("another df.write of the same batch.id") < said.index(
-        "raise kafka.transaction.timeout.ms"
-    )
+    assert said.index("another df.write of the same batch.id") < said.index("raise kafka.transaction.timeout.ms")
     assert (newest(world), run.cleaned) == (None, 1)
     assert [world.shown(where) for where in OUTPUT] == [[], [], [], []]
 
@@ -237,9 +235,7 @@ def test_records_that_are_gone_from_their_partition_stop_the_decision(world: Wor
     seal = world.slot(0, {0: 2, 1: 2})
     world.kafka.log(OUTPUT[1]).lose_tail(0)
 
-    with pytest.raises(
-        TransactionTooOld, match="slot 0 wrote to out-1 from offset 0 on, but its leader reports None"
-    ):
+    with pytest.raises(TransactionTooOld, match="slot 0 wrote to out-1 from offset 0 on, but its leader reports None"):
         commit_all(world, [seal])
 
     assert newest(world) is None
@@ -439,9 +435,7 @@ def test_a_right_that_is_gone_after_the_decision_says_that_the_batch_is_decided(
     seals = [world.slot(0), world.slot(1)]
     world.kafka.fault("EndTxn", NO_RIGHT, times=99, matches=of("pipe.1"))
 
-    with pytest.raises(
-        AuthorizationFailed, match=r"the batch is decided, but the right to end 'pipe.1' is gone"
-    ) as no:
+    with pytest.raises(AuthorizationFailed, match=r"the batch is decided, but the right to end 'pipe.1' is gone") as no:
         commit_all(world, seals)
 
     assert "grant WRITE on the transactional id prefix" in no.value.message
@@ -475,7 +469,9 @@ def test_a_forgotten_marker_is_written_before_the_batch_counts_as_ended(world: W
 
 
 def test_a_late_attempt_between_an_end_and_its_missing_marker_is_found(world: World) -> None:
-    """The marker was forgotten; then a late attempt took the id and wrote there: its abort ends the decided records too."""
+    """The marker was forgotten; then a late attempt took the id and wrote there: its abort ends the decided records
+    too.
+    """
     seal = world.slot(0, {0: 1, 1: 1})
     forgotten = world.kafka.forget_marker(OUTPUT[1])
 
@@ -530,7 +526,9 @@ def test_an_identity_that_only_looks_alike_is_not_alive(world: World) -> None:
 
 @pytest.mark.parametrize("newer", [False, True])
 def test_the_abort_by_which_a_newer_run_begins_is_no_timeout(world: World, newer: bool) -> None:
-    """Found by the simulation: a driver that was frozen took it for its own timeout, began anew and fenced its successor."""
+    """Found by the simulation: a driver that was frozen took it for its own timeout, began anew and fenced its
+    successor.
+    """
     options = SinkOptions.parse(
         {"kafka.bootstrap.servers": "memory:1", "pipeline": PIPELINE, "topic": "out", "ledger.topic": LEDGER}
     )

@@ -150,14 +150,13 @@ def test_a_late_attempts_rows_that_the_repair_would_show_too_end_the_repair_and_
     replay = Replaying(world, seals)
 
     def beside_a_late_attempt(slots: frozenset[int]) -> Sequence[Seal]:
-        # An attempt of the decided batch comes late and writes. The task that repairs aborts it, and the broker forgets the marker.
+        # An attempt of the decided batch comes late and writes. The task that repairs aborts it, and the broker forgets
+        # the marker.
         world.slot(1)
         world.kafka.forget_marker(OUTPUT[1])
         return replay(slots)
 
-    with pytest.raises(
-        RetriableError, match="the repair is aborted, and the next run does it again"
-    ) as ended:
+    with pytest.raises(RetriableError, match="the repair is aborted, and the next run does it again") as ended:
         resume(world, seals, replay=beside_a_late_attempt)
 
     assert ended.value.facts["partition"] == str(OUTPUT[1])

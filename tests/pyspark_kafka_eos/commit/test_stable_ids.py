@@ -48,8 +48,9 @@ def test_every_run_and_every_batch_of_a_pipeline_has_the_same_ids() -> None:
 
 
 def test_whoever_writes_at_the_same_time_has_another_id() -> None:
-    """Rule: seed 003 (TransactionId) and seed 004 (Transactional IDs and Fencing): instances that run side by side must not
-    fence one another."""
+    """Rule: seed 003 (TransactionId) and seed 004 (Transactional IDs and Fencing): instances that run side by side must
+    not fence one another.
+    """
     plans = [WritePlan.for_batch(SinkOptions.parse(given(name)), 7, None) for name in ("orders", "returns")]
     everybody = [each for plan in plans for each in (*ids(plan), batch_transactional_id(plan.pipeline))]
 

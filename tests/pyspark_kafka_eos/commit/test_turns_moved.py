@@ -1,4 +1,6 @@
-"""The turns topic gets more partitions between the beginning of a batch and its end: both keep to the partition that the tasks have."""
+"""The turns topic gets more partitions between the beginning of a batch and its end: both keep to the partition that
+the tasks have.
+"""
 
 from __future__ import annotations
 

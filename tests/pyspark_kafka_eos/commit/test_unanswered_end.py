@@ -1,4 +1,6 @@
-"""An EndTxn whose answer is lost, and every later asking refused: a refusal then says nothing about the first sending."""
+"""An EndTxn whose answer is lost, and every later asking refused: a refusal then says nothing about the first
+sending.
+"""
 
 from __future__ import annotations
 
@@ -114,9 +116,7 @@ def test_a_decision_that_nobody_may_ask_about_is_unknown_and_nothing_is_aborted(
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-def test_a_decision_that_is_refused_before_it_is_sent_is_aborted(
-    broker: EmbeddedKafka, at_point: Any
-) -> None:
+def test_a_decision_that_is_refused_before_it_is_sent_is_aborted(broker: EmbeddedKafka, at_point: Any) -> None:
     settings = settings_for(broker)
     faults: list[FaultHandle] = []
 

@@ -1,4 +1,6 @@
-"""`kafka-eos job`: the files that it writes, and the shapes that it runs, without spark-submit and without an activated environment."""
+"""`kafka-eos job`: the files that it writes, and the shapes that it runs, without spark-submit and without an activated
+environment.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,7 @@ def test_init_writes_a_file_that_its_shape_takes_and_the_settings_that_it_names(
     assert read.spark_defaults == tmp_path / "new" / SPARK_DEFAULTS and read.spark_defaults.is_file()
 
 
-def test_init_overwrites_no_file_and_then_writes_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_overwrites_no_file_and_then_writes_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "consume.yaml"
     mine.write_text("mine")
 
@@ -60,14 +60,10 @@ def test_a_second_shape_shares_the_settings_of_the_first(tmp_path: Path) -> None
     codes = [main(["job", "init", shape, "--directory", str(tmp_path)]) for shape in SHAPES]
 
     assert codes == [0] * len(SHAPES)
-    assert sorted(os.listdir(tmp_path)) == sorted(
-        [*(f"{shape}.yaml" for shape in SHAPES), SPARK_DEFAULTS, SCRIPT]
-    )
+    assert sorted(os.listdir(tmp_path)) == sorted([*(f"{shape}.yaml" for shape in SHAPES), SPARK_DEFAULTS, SCRIPT])
 
 
-def test_a_file_with_a_mistake_is_named_before_spark_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_with_a_mistake_is_named_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(template("transform.yaml").replace("pipeline:", "pipline:"))
 
@@ -94,9 +90,7 @@ def test_without_pyspark_it_says_what_to_install() -> None:
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_the_file_of_transform_runs_as_init_writes_it(
-    kafka: AnyKafka, topic: MakeTopic, tmp_path: Path
-) -> None:
+def test_the_file_of_transform_runs_as_init_writes_it(kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> None:
     given, written = topic(partitions=2), topic(partitions=2)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(50):
@@ -128,7 +122,5 @@ def test_the_file_of_transform_runs_as_init_writes_it(
     )  # fmt: skip
 
     assert ended.returncode == 0, ended.stderr[-3000:]
-    found = [
-        value.decode() for _, value in read_all(kafka.bootstrap_servers, written, "read_committed") if value
-    ]
+    found = [value.decode() for _, value in read_all(kafka.bootstrap_servers, written, "read_committed") if value]
     assert sorted(found) == sorted(f"ORDER {number}" for number in range(50)), json.dumps(found[:5])

@@ -219,9 +219,7 @@ def test_the_sink_of_a_job_that_only_produces_is_judged(refusal: Any) -> None:
 
 
 def test_the_source_of_a_job_that_only_consumes_is_judged(refusal: Any) -> None:
-    assert "subscribe, subscribePattern, assign; none of them is given" in refusal(
-        consumed(source={}), ConsumeConfig
-    )
+    assert "subscribe, subscribePattern, assign; none of them is given" in refusal(consumed(source={}), ConsumeConfig)
 
 
 def test_a_job_that_only_consumes_has_no_sink(refusal: Any) -> None:

@@ -1,4 +1,6 @@
-"""The main job from end to end: killed with SIGKILL in the middle of a batch, restarted, judged by an independent client."""
+"""The main job from end to end: killed with SIGKILL in the middle of a batch, restarted, judged by an independent
+client.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +100,7 @@ def test_speculation_asked_for_on_the_command_line_is_refused_and_nothing_is_wri
     assert sum(Look(kafka.bootstrap_servers).end_offsets(config["sink"]["topic"]).values()) == 0
 
 
-def test_a_wrong_field_is_named_with_exit_code_2_before_spark_starts(
-    config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_wrong_field_is_named_with_exit_code_2_before_spark_starts(config: dict[str, Any], tmp_path: Path) -> None:
     del config["sink"]["pipeline"]
 
     code, said = submit("enrich_flights", config, tmp_path / "job")

@@ -1,4 +1,6 @@
-"""The pages in docs/ say what is so: tests, files and options that they name exist, and options do what is said of them."""
+"""The pages in docs/ say what is so: tests, files and options that they name exist, and options do what is said of
+them.
+"""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def test_what_is_not_known_is_left_out_and_whole_numbers_stay_whole(
     cancelled = first[838][1]
 
     assert "dep_time" not in cancelled
-    assert not any(
-        isinstance(value, float) or value in (None, "NA") for _, body in first for value in body.values()
-    )
+    assert not any(isinstance(value, float) or value in (None, "NA") for _, body in first for value in body.values())
 
 
 def test_airlines_and_planes_have_one_row_for_each_key_so_that_a_join_repeats_no_flight() -> None:

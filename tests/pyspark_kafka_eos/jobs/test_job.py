@@ -57,9 +57,7 @@ def test_sigterm_stops_the_query_and_the_next_start_goes_on_behind_its_last_batc
     assert 1 in batches
     assert spark.streams.active == []
     assert signal.getsignal(signal.SIGTERM) is handler
-    done = int(
-        max(Path(tmp_path, "checkpoint", "commits").glob("[0-9]*"), key=lambda path: int(path.name)).name
-    )
+    done = int(max(Path(tmp_path, "checkpoint", "commits").glob("[0-9]*"), key=lambda path: int(path.name)).name)
 
     batches.clear()
 

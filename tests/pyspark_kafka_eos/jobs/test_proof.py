@@ -123,9 +123,7 @@ def test_an_input_that_repeats_an_id_is_not_judged() -> None:
 
 
 def test_the_report_of_a_wrong_result_says_so_and_names_each_problem() -> None:
-    proof = judge(
-        replace(RIGHT, committed=(*RIGHT.committed[1:], enriched(3)), group_offsets={0: 3}), ADDITIONS
-    )
+    proof = judge(replace(RIGHT, committed=(*RIGHT.committed[1:], enriched(3)), group_offsets={0: 3}), ADDITIONS)
 
     text = report(Outcome(proof, kills=(), batches=1))
 
@@ -195,9 +193,7 @@ class TestWithABroker:
         assert (proof.records_out, proof.aborted_invisible) == (4, 3)
         assert proof.end_offsets == {0: 5}
 
-    def test_a_batch_that_was_committed_twice_is_rejected(
-        self, kafka: AnyKafka, topics: tuple[str, str]
-    ) -> None:
+    def test_a_batch_that_was_committed_twice_is_rejected(self, kafka: AnyKafka, topics: tuple[str, str]) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         write(kafka, topics[1], [enriched(n) for n in range(2)])
         commit_offset(kafka, topics[1], topics[0], 5)
@@ -214,9 +210,7 @@ class TestWithABroker:
         assert problems == ("missing: 1", "still open: 1")
         left_open.abort_transaction(WITHIN_S)
 
-    def test_a_group_that_is_one_offset_behind_is_rejected(
-        self, kafka: AnyKafka, topics: tuple[str, str]
-    ) -> None:
+    def test_a_group_that_is_one_offset_behind_is_rejected(self, kafka: AnyKafka, topics: tuple[str, str]) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         commit_offset(kafka, topics[1], topics[0], 4)
 
@@ -224,9 +218,7 @@ class TestWithABroker:
 
         assert problem == "partition 0: the group's committed offset is 4, the input ends at 5"
 
-    def test_a_group_that_has_committed_nothing_is_rejected(
-        self, kafka: AnyKafka, topics: tuple[str, str]
-    ) -> None:
+    def test_a_group_that_has_committed_nothing_is_rejected(self, kafka: AnyKafka, topics: tuple[str, str]) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
 
         assert not judge(self.observed(kafka, topics), ADDITIONS).exactly_once

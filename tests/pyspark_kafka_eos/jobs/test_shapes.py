@@ -52,8 +52,7 @@ def orders(directory: Path, files: int, rows: int) -> None:
     directory.mkdir()
     for number in range(files):
         lines = [
-            json.dumps({"id": number * rows + row, "customer": f"c{row % 7}", "amount": row / 4})
-            for row in range(rows)
+            json.dumps({"id": number * rows + row, "customer": f"c{row % 7}", "amount": row / 4}) for row in range(rows)
         ]
         Path(directory, f"{number}.json").write_text("\n".join(lines))
 

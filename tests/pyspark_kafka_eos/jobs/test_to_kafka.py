@@ -88,7 +88,4 @@ def test_a_topic_that_is_not_there_is_refused_before_there_is_a_query(
         to_kafka(numbers(spark, tmp_path), config(kafka, tmp_path, absent))
 
     assert spark.streams.active == []
-    assert (
-        absent
-        not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
-    )
+    assert absent not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics

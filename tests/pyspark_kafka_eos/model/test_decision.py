@@ -29,9 +29,7 @@ DEAD = RoutedTopic("dead", "91bd-dead", 1)
 
 
 def seal(slot: int, *topics: RoutedTopic, **more: Any) -> Seal:
-    parts = tuple(
-        SealedPartition(name, 0, 10, 4, 5, 2**63 + slot) for name in sorted({t.name for t in topics})
-    )
+    parts = tuple(SealedPartition(name, 0, 10, 4, 5, 2**63 + slot) for name in sorted({t.name for t in topics}))
     return Seal(f"p.{slot}", slot, WHO, 2, records=5, partitions=parts, topics=topics, **more)
 
 
@@ -114,16 +112,12 @@ def test_only_a_slot_that_routed_in_another_way_has_topics_of_its_own() -> None:
         (LEDGER_FORMAT_VERSION - 1, "by an older version .* nothing was changed; let that version finish"),
     ],
 )
-def test_a_record_of_another_format_is_refused_with_the_version_that_wrote_it(
-    version: int, words: str
-) -> None:
+def test_a_record_of_another_format_is_refused_with_the_version_that_wrote_it(version: int, words: str) -> None:
     body = json.loads(decision(seal(0, ORDERS), connector_version="9.8.7").to_bytes())
 
     with pytest.raises(LedgerUnreadable, match=words) as refused:
         # Of another format only the version's own field is the same.
-        Decision.from_bytes(
-            json.dumps({**body, "version": version, "seals": [{"transactional_id": 1}]}).encode()
-        )
+        Decision.from_bytes(json.dumps({**body, "version": version, "seals": [{"transactional_id": 1}]}).encode())
 
     assert refused.value.facts == {
         "format": version,

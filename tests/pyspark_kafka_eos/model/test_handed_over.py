@@ -1,4 +1,6 @@
-"""What one process of a query pickled for another one is read by the same version of this package, and refused in a sentence by another."""
+"""What one process of a query pickled for another one is read by the same version of this package, and refused in a
+sentence by another.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,7 @@ def of_another_version(value: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return pickle.loads(written)
 
 
-@pytest.mark.parametrize(
-    "value", [SINK, SOURCE, PLAN, SHARED, HANDOVER, BEGUN], ids=lambda value: type(value).__name__
-)
+@pytest.mark.parametrize("value", [SINK, SOURCE, PLAN, SHARED, HANDOVER, BEGUN], ids=lambda value: type(value).__name__)
 def test_the_same_version_reads_what_was_written(value: Any) -> None:
     again = pickle.loads(pickle.dumps(value))
 

@@ -28,8 +28,6 @@ def test_every_id_that_is_made_parses_to_what_it_was_made_of(pipeline: str, slot
         assert named.slot is None
 
 
-@pytest.mark.parametrize(
-    "stranger", ["", "orders", "orders.", ".7", "orders.seven", "orders.-1", "orders.7 "]
-)
+@pytest.mark.parametrize("stranger", ["", "orders", "orders.", ".7", "orders.seven", "orders.-1", "orders.7 "])
 def test_an_id_that_no_pipeline_uses_is_nobodys(stranger: str) -> None:
     assert parse_transactional_id(stranger) is None

@@ -1,4 +1,6 @@
-"""No record of any shape, by whomever it is written, gives another error than the one of its reader, or takes more than its size."""
+"""No record of any shape, by whomever it is written, gives another error than the one of its reader, or takes more than
+its size.
+"""
 
 from __future__ import annotations
 

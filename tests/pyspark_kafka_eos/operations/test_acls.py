@@ -1,4 +1,6 @@
-"""The rights of a pipeline: as options ask for them, in the words of three tools, and refused where nothing can be told."""
+"""The rights of a pipeline: as options ask for them, in the words of three tools, and refused where nothing can be
+told.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,7 @@ def rights(*words: str) -> dict[tuple[str, str], list[str]]:
     """Resource and name to operations; the prefix has a star."""
     found = json.loads(run(*BASE, *words, "--json"))
     assert found["principal"] == "User:x y"
-    return {
-        (each["resource"], each["name"] + "*" * each["prefixed"]): each["operations"]
-        for each in found["acls"]
-    }
+    return {(each["resource"], each["name"] + "*" * each["prefixed"]): each["operations"] for each in found["acls"]}
 
 
 LEAST = {
@@ -90,9 +89,7 @@ def test_a_jobs_file_gives_sources_too(tmp_path: Path) -> None:
 
     found = json.loads(run("-c", str(file), "--json"))["acls"]
     only_reads = tmp_path / "reads.yaml"
-    only_reads.write_text(
-        yaml.safe_dump({"kafka": {"bootstrap.servers": "b:9092"}, "source": {"subscribe": "one"}})
-    )
+    only_reads.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": "b:9092"}, "source": {"subscribe": "one"}}))
     read = json.loads(run("-c", str(only_reads), "--json"))["acls"]
 
     assert {each["name"] for each in found} == {"out", "pay.", "exactly-once-ledger", "pay", "one", "two"}
@@ -107,11 +104,7 @@ def test_what_the_options_do_not_tell_is_said(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_kafkas_tool_can_be_pasted() -> None:
-    lines = [
-        each
-        for each in run(*BASE, "-o", "topic=out", "-o", "offsets.group=it's").splitlines()
-        if each[0] != "#"
-    ]
+    lines = [each for each in run(*BASE, "-o", "topic=out", "-o", "offsets.group=it's").splitlines() if each[0] != "#"]
 
     words = [shlex.split(each) for each in lines]
     assert all(each[:3] == ["kafka-acls", "--bootstrap-server", "b1:9092,b2:9092"] for each in words)
@@ -139,9 +132,7 @@ def test_strimzis_user_has_the_same_rights() -> None:
 
 
 def test_confluents_commands_have_the_same_rights() -> None:
-    lines = [
-        each for each in run(*BASE, "-o", "topic=out", "--for", "confluent").splitlines() if each[0] != "#"
-    ]
+    lines = [each for each in run(*BASE, "-o", "topic=out", "--for", "confluent").splitlines() if each[0] != "#"]
 
     assert lines[1:3] == [
         "confluent kafka acl create --allow --principal 'User:x y' --operations write --transactional-id pay. --prefix",
@@ -161,9 +152,7 @@ def test_a_write_of_a_dataframe_without_a_pipeline_gets_the_prefix_of_the_made_u
 
     found = json.loads(run(*words))
 
-    assert [
-        (each["resource"], each["name"], each["prefixed"], each["operations"]) for each in found["acls"]
-    ] == [
+    assert [(each["resource"], each["name"], each["prefixed"], each["operations"]) for each in found["acls"]] == [
         ("topic", "out", False, ["Write"]),
         ("transactional-id", "batch-", True, ["Write"]),
         ("topic", "exactly-once-ledger", False, ["Read", "Write"]),

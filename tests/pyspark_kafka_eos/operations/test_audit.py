@@ -41,9 +41,7 @@ NOON = dt.datetime(2026, 3, 4, 12, tzinfo=dt.timezone.utc)
 
 def options_for(kafka: AnyKafka, pipeline: str, **more: str) -> SinkOptions:
     named = {name.replace("__", "."): value for name, value in more.items()}
-    return SinkOptions.parse(
-        {"kafka.bootstrap.servers": kafka.bootstrap_servers, "pipeline": pipeline, **named}
-    )
+    return SinkOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "pipeline": pipeline, **named})
 
 
 def driver_of(options: SinkOptions) -> Driver:
@@ -160,11 +158,7 @@ def test_records_and_markers_that_a_cleaner_removed_are_gone_and_nobody_is_accus
     later(cleaning, topic)
     write(options, {"key": keys, "value": [f"3 {key}" for key in keys]}, batch=3)
     cluster = Cluster.shared(options.client)
-    decided = [
-        each.decision
-        for page in newest_first(cluster, options.ledger_topic, options.pipeline)
-        for each in page
-    ]
+    decided = [each.decision for page in newest_first(cluster, options.ledger_topic, options.pipeline) for each in page]
 
     seen: set[tuple[int, Verdict]] = set()
     deadline = time.monotonic() + WITHIN_S

@@ -1,4 +1,6 @@
-"""The proof where a cleaner has been at the log: what may have been removed is gone, and nobody is accused. In memory."""
+"""The proof where a cleaner has been at the log: what may have been removed is gone, and nobody is accused. In
+memory.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,7 @@ def test_the_next_marker_is_not_taken_for_the_one_that_was_removed(world: World,
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
-def test_the_next_marker_is_not_taken_for_it_where_its_records_were_removed_too(
-    world: World, commit: bool
-) -> None:
+def test_the_next_marker_is_not_taken_for_it_where_its_records_were_removed_too(world: World, commit: bool) -> None:
     seal = ended(world)
     ended(world, commit=commit)
     compact(world, 0, 1, 2, 3, 4)
@@ -95,7 +95,9 @@ def test_the_next_marker_is_not_taken_for_it_where_its_records_were_removed_too(
 def test_the_next_transaction_of_a_producer_that_goes_on_is_not_taken_for_one_that_was_removed(
     world: World,
 ) -> None:
-    """The producer of scope=batch goes on from batch to batch: with version 2 the next one has the epoch of this one's marker."""
+    """The producer of scope=batch goes on from batch to batch: with version 2 the next one has the epoch of this one's
+    marker.
+    """
     template = ended(world)
     producer = Producer(world.cluster, f"{PIPELINE}.batch", transaction_timeout_ms=60_000)
     seals = []

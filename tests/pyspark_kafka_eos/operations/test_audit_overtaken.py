@@ -1,4 +1,6 @@
-"""What the proof says of an aborted batch: the newest one is written again, one behind which another is decided is not. In memory."""
+"""What the proof says of an aborted batch: the newest one is written again, one behind which another is decided is not.
+In memory.
+"""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ def rogue(
 ) -> None:
     """Somebody else writes under a slot's id."""
     name = f"{options.pipeline}.{slot}"
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0}
-    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
     for partition in partitions:
@@ -158,18 +156,14 @@ def test_a_partition_of_its_own_transaction_that_no_seal_names_makes_a_batch_dif
     proof = prove(Cluster.shared(options.client), [History([less], [less])])
 
     found = [each for _, findings in proof.batches for each in findings]
-    assert [each.reason for each in found if each.verdict is Verdict.DIFFERS] == [
-        f"{options.topic}-1: 2 records of 0"
-    ]
+    assert [each.reason for each in found if each.verdict is Verdict.DIFFERS] == [f"{options.topic}-1: 2 records of 0"]
     assert proof.undecided == []
 
 
 def test_what_was_aborted_and_what_others_commit_is_nothing_more(broker: AnyKafka) -> None:
     options = pipeline_of(broker)
     rogue(broker, options, 0, 3, commit=False)
-    stranger = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"not-{options.pipeline}"}
-    )
+    stranger = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"not-{options.pipeline}"})
     stranger.init_transactions(30)
     stranger.begin_transaction()
     stranger.produce(options.topic, value=b"mine", partition=3)

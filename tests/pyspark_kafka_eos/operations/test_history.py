@@ -1,4 +1,6 @@
-"""Every decision of a ledger, read backwards: whatever windows it is cut into, the same decisions come, the newest first."""
+"""Every decision of a ledger, read backwards: whatever windows it is cut into, the same decisions come, the newest
+first.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ OPEN = 8
 
 
 def decided(world: World) -> None:
-    """Decisions of one pipeline, each with its note; batches 2 and 6 were aborted, 8 has no end yet. Another pipeline's lie between
-    them, and the transaction of one of those is open from the middle on."""
+    """Decisions of one pipeline, each with its note; batches 2 and 6 were aborted, 8 has no end yet. Another pipeline's
+    lie between them, and the transaction of one of those is open from the middle on.
+    """
     other = Ledger(world.cluster, LEDGER, "other")
     for batch in range(OPEN + 1):
         decision = decision_of([], batch_id=batch)
@@ -91,9 +94,7 @@ def test_of_every_pipeline_as_many_are_kept_as_were_asked_for(world: World) -> N
 
 def test_a_record_that_is_no_decision_comes_out_with_its_place_and_hides_no_other(world: World) -> None:
     decided(world)
-    append_record(
-        world.cluster, world.where, PIPELINE.encode(), b"garbage", what="a record of a test", grant=""
-    )
+    append_record(world.cluster, world.where, PIPELINE.encode(), b"garbage", what="a record of a test", grant="")
 
     (newest, *others) = (each for page in newest_first(world.cluster, LEDGER, PIPELINE) for each in page)
 
@@ -103,9 +104,7 @@ def test_a_record_that_is_no_decision_comes_out_with_its_place_and_hides_no_othe
 
 
 @pytest.mark.parametrize("window", [1, 2, 1000])
-def test_a_write_that_was_forgotten_is_no_pipeline(
-    world: World, monkeypatch: pytest.MonkeyPatch, window: int
-) -> None:
+def test_a_write_that_was_forgotten_is_no_pipeline(world: World, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """Its decision stands in front of its tombstone until the cleaner has taken both."""
     monkeypatch.setattr(history, "_WINDOW", window)
     monkeypatch.setattr(history, "_LONGEST_WINDOW", window)

@@ -1,4 +1,6 @@
-"""The transactional ids of a pipeline as one picture, though others change them while it is put together. On a cluster in memory."""
+"""The transactional ids of a pipeline as one picture, though others change them while it is put together. On a cluster
+in memory.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,7 @@ def test_a_slot_that_somebody_else_commits_meanwhile_is_never_open_beside_a_proo
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["no marker at all", "one marker missing"])
-def test_records_that_no_client_can_end_are_named_with_the_operators_command(
-    world: World, both: bool
-) -> None:
+def test_records_that_no_client_can_end_are_named_with_the_operators_command(world: World, both: bool) -> None:
     """Their producer id is no id's any more, so the ids' own states showed nothing of them."""
     seal = world.slot(0, {0: 1, 1: 1})
     decision = decision_of([seal])
@@ -70,9 +70,7 @@ def test_records_that_no_client_can_end_are_named_with_the_operators_command(
     assert done.outcome == "unknown" and "--partition 1 --start-offset 0`" in done.detail
 
 
-def test_an_operator_asks_for_the_ids_of_one_pipeline_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operator_asks_for_the_ids_of_one_pipeline_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 1,000 pipelines on a cluster, doctor had 6,000 ids sent to it twice, for six of its own."""
     world.decide(decision_of([world.slot(0)]))
     world.kafka.take_over("another.0")

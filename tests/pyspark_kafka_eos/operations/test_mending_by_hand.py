@@ -1,4 +1,6 @@
-"""What an operator's commands do beside a mending, and what a run does about markers that were missing when it began."""
+"""What an operator's commands do beside a mending, and what a run does about markers that were missing when it
+began.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,7 @@ def mending_is_open(broker: EmbeddedKafka) -> tuple[dict[str, Any], Cluster, Led
     """A decided batch of which one slot's marker was forgotten, and whose mending holds its partition open."""
     settings = settings_for(broker)
     slot = f"{settings['options']['pipeline']}.1"
-    fault = broker.fault_at_marker(
-        settings["options"]["topic"], None, "forget", transactional_id=slot, commit=True
-    )
+    fault = broker.fault_at_marker(settings["options"]["topic"], None, "forget", transactional_id=slot, commit=True)
     assert run_child(settings, "mend-added").exitcode == -signal.SIGKILL
     assert fault.fired == 1
     options = SinkOptions.parse(settings["options"])

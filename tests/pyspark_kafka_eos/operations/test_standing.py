@@ -1,4 +1,6 @@
-"""Commands judge a pipeline as its next run does: the newest decision wherever it lives, and a ledger that lost one. In memory."""
+"""Commands judge a pipeline as its next run does: the newest decision wherever it lives, and a ledger that lost one. In
+memory.
+"""
 
 from __future__ import annotations
 
@@ -148,9 +150,7 @@ def lost_tail(world: World) -> None:
     world.kafka.log(world.where).lose_tail(end)
 
 
-@pytest.mark.parametrize(
-    "words", [("transactions", "explain"), ("transactions", "list"), ("verify",), ("doctor",)]
-)
+@pytest.mark.parametrize("words", [("transactions", "explain"), ("transactions", "list"), ("verify",), ("doctor",)])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "all pipelines"])
 def test_a_ledger_that_lost_its_tail_is_said_by_every_command(
     world: World, words: tuple[str, ...], named: bool

@@ -163,9 +163,7 @@ def test_a_consumers_setting_is_refused_on_the_sink(name: str) -> None:
     assert refused("sink", name, "1").startswith(f"kafka.{name} has no meaning on the sink: ")
 
 
-@pytest.mark.parametrize(
-    "name", sorted(name for name, row in PRODUCER.items() if not isinstance(row, Ignore))
-)
+@pytest.mark.parametrize("name", sorted(name for name, row in PRODUCER.items() if not isinstance(row, Ignore)))
 def test_a_producers_setting_is_refused_on_the_source(name: str) -> None:
     assert refused("source", name, "1").startswith(f"kafka.{name} has no meaning on the source: ")
 

@@ -41,9 +41,7 @@ def test_a_keytab_has_the_same_pairs_in_both_spellings() -> None:
 def test_the_ticket_cache_is_used_where_nothing_else_is_named() -> None:
     assert found() == {"service_name": "kafka"}
     assert found(sasl__jaas__config=f"{MODULE} required useTicketCache=true;") == {"service_name": "kafka"}
-    named = found(
-        sasl__jaas__config=f'{MODULE} required useTicketCache=true ticketCache="/tmp/cc" principal="a@B";'
-    )
+    named = found(sasl__jaas__config=f'{MODULE} required useTicketCache=true ticketCache="/tmp/cc" principal="a@B";')
     assert named == {"service_name": "kafka", "cache": "/tmp/cc", "principal": "a@B"}
 
 

@@ -24,9 +24,7 @@ def test_a_java_clients_properties_get_the_prefix_and_lose_what_has_no_effect() 
 
     assert found.refused == []
     assert list(found.dropped) == ["kafka.session.timeout.ms"]
-    assert set(found.options) == {f"kafka.{name}" for name in CONFLUENT if name != "session.timeout.ms"} | {
-        "topic"
-    }
+    assert set(found.options) == {f"kafka.{name}" for name in CONFLUENT if name != "session.timeout.ms"} | {"topic"}
     assert list(found.missing) == ["pipeline", "checkpointLocation"]
 
 

@@ -86,12 +86,8 @@ def test_an_address_that_cannot_be_an_endpoints_is_refused(url: str) -> None:
 
 
 def test_names_of_tokens_are_refused_with_another_mechanism_and_without_sasl() -> None:
-    lines = refusal(
-        sasl__mechanism="PLAIN", sasl__username="a", sasl__password="b", sasl__oauthbearer__scope="s"
-    )
-    assert lines == [
-        "kafka.sasl.oauthbearer.scope would have no effect: kafka.sasl.mechanism is PLAIN; leave it out"
-    ]
+    lines = refusal(sasl__mechanism="PLAIN", sasl__username="a", sasl__password="b", sasl__oauthbearer__scope="s")
+    assert lines == ["kafka.sasl.oauthbearer.scope would have no effect: kafka.sasl.mechanism is PLAIN; leave it out"]
 
     (line,) = refusal(security__protocol="SSL", https__ca__location="/ca.pem", sasl__mechanism="PLAIN")
     assert "kafka.https.ca.location" in line and "would have no effect" in line

@@ -33,9 +33,7 @@ def test_all_options_without_effect_are_in_one_warning_that_is_logged_once(
 
 def test_a_read_of_the_ledger_is_no_source(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, NAME):
-        report_ignored(
-            parse_ledger({"kafka.bootstrap.servers": "b:1", "ledger": "*", "kafka.retry.backoff.ms": "7"})
-        )
+        report_ignored(parse_ledger({"kafka.bootstrap.servers": "b:1", "ledger": "*", "kafka.retry.backoff.ms": "7"}))
 
     (line,) = lines(caplog)
     assert line.startswith("options of a read of the ledger that have no effect here and can be left out: ")

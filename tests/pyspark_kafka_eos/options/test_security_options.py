@@ -136,9 +136,7 @@ def test_a_password_may_have_every_character() -> None:
         ),
     ],
 )
-def test_a_jaas_line_of_a_platforms_documents_is_taken(
-    mechanism: str, jaas: str, user: str, password: str
-) -> None:
+def test_a_jaas_line_of_a_platforms_documents_is_taken(mechanism: str, jaas: str, user: str, password: str) -> None:
     found = security(security__protocol="SASL_SSL", sasl__mechanism=mechanism, sasl__jaas__config=jaas)
 
     assert (found["sasl_plain_username"], found["sasl_plain_password"]) == (user, password)
@@ -228,9 +226,7 @@ def test_secrets_are_in_no_repr_and_still_reach_the_client() -> None:
         lambda secret: json.dumps({"password": secret}, default=repr),
         lambda secret: str([secret]),
         lambda secret: str(ClientSettings(("host:1",), security=(("sasl_plain_password", secret),))),
-        lambda secret: repr(
-            dataclasses.asdict(ClientSettings(("host:1",), security=(("ssl_password", secret),)))
-        ),
+        lambda secret: repr(dataclasses.asdict(ClientSettings(("host:1",), security=(("ssl_password", secret),)))),
         lambda secret: pprint.pformat({"password": secret}),
     ],
 )
@@ -350,8 +346,7 @@ def test_a_store_of_another_kind_is_refused() -> None:
 
 def test_security_names_that_would_have_no_effect_are_refused() -> None:
     assert refusal(sasl__username="me", ssl__ca__location="/ca.pem") == [
-        "kafka.ssl.ca.location would have no effect: kafka.security.protocol is PLAINTEXT; "
-        "set it to SSL or SASL_SSL",
+        "kafka.ssl.ca.location would have no effect: kafka.security.protocol is PLAINTEXT; set it to SSL or SASL_SSL",
         "kafka.sasl.username would have no effect: kafka.security.protocol is PLAINTEXT; "
         "set it to SASL_SSL or SASL_PLAINTEXT",
     ]
@@ -365,9 +360,7 @@ def test_sasl_without_a_mechanism_or_without_a_user_is_refused() -> None:
 
 
 def test_two_spellings_of_one_thing_are_refused() -> None:
-    user = refusal(
-        security__protocol="SASL_SSL", sasl__mechanism="PLAIN", sasl__jaas__config="x", sasl__username="me"
-    )
+    user = refusal(security__protocol="SASL_SSL", sasl__mechanism="PLAIN", sasl__jaas__config="x", sasl__username="me")
     authority = refusal(
         security__protocol="SSL",
         ssl__ca__location="/a",

@@ -104,12 +104,8 @@ def test_every_option_of_the_sink_reaches_its_field() -> None:
 
 
 def test_names_may_come_in_any_case_as_spark_sends_them() -> None:
-    mixed = SinkOptions.parse(
-        {**LEAST, "Topic": "out", "CHECKPOINTLOCATION": "/c", "Adopt.Checkpoint": "True"}
-    )
-    lower = SinkOptions.parse(
-        {**LEAST, "topic": "out", "checkpointlocation": "/c", "adopt.checkpoint": "true"}
-    )
+    mixed = SinkOptions.parse({**LEAST, "Topic": "out", "CHECKPOINTLOCATION": "/c", "Adopt.Checkpoint": "True"})
+    lower = SinkOptions.parse({**LEAST, "topic": "out", "checkpointlocation": "/c", "adopt.checkpoint": "true"})
 
     assert mixed == lower
 
@@ -194,14 +190,10 @@ def test_async_progress_tracking_that_is_off_is_what_the_sink_needs() -> None:
     found = SinkOptions.parse({**LEAST, **off})
 
     assert replace(found, ignored=()) == SinkOptions.parse(LEAST)
-    assert found.ignored == (
-        "asyncProgressTrackingCheckpointIntervalMs (progress is never tracked asynchronously)",
-    )
+    assert found.ignored == ("asyncProgressTrackingCheckpointIntervalMs (progress is never tracked asynchronously)",)
 
 
-def test_a_query_that_runs_with_async_progress_tracking_is_refused_in_whatever_way_it_was_switched_on() -> (
-    None
-):
+def test_a_query_that_runs_with_async_progress_tracking_is_refused_in_whatever_way_it_was_switched_on() -> None:
     package = "org.apache.spark.sql.execution.streaming.runtime"
 
     with pytest.raises(
@@ -253,9 +245,7 @@ def test_the_ledger_cannot_be_the_output() -> None:
     assert "topic of its own" in line
 
 
-@pytest.mark.parametrize(
-    "servers", ["", ",", "broker", "broker:", "broker:0", "broker:65536", "::1:9092", "a b:1"]
-)
+@pytest.mark.parametrize("servers", ["", ",", "broker", "broker:", "broker:0", "broker:65536", "::1:9092", "a b:1"])
 def test_brokers_without_a_host_and_a_port_are_refused(servers: str) -> None:
     (line,) = refusal({**LEAST, "kafka.bootstrap.servers": servers})
 
@@ -279,9 +269,7 @@ def test_an_option_without_a_value_is_named() -> None:
 def test_a_value_of_a_type_that_spark_has_no_text_for_is_named_without_its_content(value: object) -> None:
     (line,) = refusal({**LEAST, "kafka.sasl.password": value})  # type: ignore[dict-item]
 
-    assert line == (
-        f"kafka.sasl.password is of type {type(value).__name__}: must be text, a number or true/false"
-    )
+    assert line == (f"kafka.sasl.password is of type {type(value).__name__}: must be text, a number or true/false")
 
 
 def test_a_path_is_read_as_its_text() -> None:
@@ -330,9 +318,7 @@ def test_a_margin_that_leaves_a_transaction_no_time_is_refused() -> None:
     (line,) = refusal({**LEAST, "kafka.transaction.timeout.ms": "10000"})
 
     assert "kafka.transaction.timeout.ms (10000) leaves no time" in line
-    assert (
-        SinkOptions.parse({**LEAST, "kafka.transaction.timeout.ms": "10001"}).transaction_timeout_ms == 10_001
-    )
+    assert SinkOptions.parse({**LEAST, "kafka.transaction.timeout.ms": "10001"}).transaction_timeout_ms == 10_001
 
 
 def test_a_margin_beyond_kafkas_default_cap_is_refused_when_no_timeout_is_set() -> None:

@@ -155,9 +155,7 @@ def test_the_documented_defaults_of_the_source_are_the_real_ones() -> None:
     real = SourceOptions.parse(LEAST)
 
     in_batches = SourceOptions.parse(LEAST, "batch")
-    assert (
-        documented["startingOffsets"] == f"{real.starting_offsets}; in a batch {in_batches.starting_offsets}"
-    )
+    assert documented["startingOffsets"] == f"{real.starting_offsets}; in a batch {in_batches.starting_offsets}"
     assert documented["endingOffsets"] == in_batches.ending_offsets
     assert documented["maxTriggerDelay"] == f"{real.max_trigger_delay_ms // 60_000}m"
     assert documented["kafka.isolation.level"] == real.isolation_level
@@ -198,9 +196,7 @@ def test_two_ways_to_name_topics_are_refused(second: dict[str, OptionValue]) -> 
     assert line.startswith("Only one of the following options can be specified for Kafka source")
 
 
-@pytest.mark.parametrize(
-    "text", ["flights", "{}", '{"a":[]}', '{"a":[-1]}', '{"a":0}', '["a"]', '{"a b":[0]}']
-)
+@pytest.mark.parametrize("text", ["flights", "{}", '{"a":[]}', '{"a":[-1]}', '{"a":0}', '["a"]', '{"a b":[0]}'])
 def test_partitions_that_say_nothing_clear_are_refused(text: str) -> None:
     assert len(refusal({**BROKERS, "assign": text})) == 1
 
@@ -208,10 +204,7 @@ def test_partitions_that_say_nothing_clear_are_refused(text: str) -> None:
 def test_offsets_name_the_assigned_partitions_and_no_others() -> None:
     (line,) = refusal({**BROKERS, "assign": '{"a":[0,1]}', "startingOffsets": '{"a":{"0":5}}'})
 
-    assert (
-        line
-        == "startingOffsets names the partitions [0] of a, but assign names [0, 1]: they must be the same"
-    )
+    assert line == "startingOffsets names the partitions [0] of a, but assign names [0, 1]: they must be the same"
 
 
 # ---- where reading begins and ends

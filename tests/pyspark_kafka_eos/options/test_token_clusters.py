@@ -1,4 +1,6 @@
-"""Spark's `spark.kafka.clusters.*` and the tokens that they are for. Source: Spark's guide of its Kafka source, chapter Security."""
+"""Spark's `spark.kafka.clusters.*` and the tokens that they are for. Source: Spark's guide of its Kafka source, chapter
+Security.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,7 @@ def test_the_options_of_a_token_are_a_login() -> None:
 
 
 def test_a_protocol_of_the_users_own_stays() -> None:
-    assert "kafka.security.protocol" not in options_of(
-        CLUSTER, TOKEN, {"Kafka.Security.Protocol": "sasl_plaintext"}
-    )
+    assert "kafka.security.protocol" not in options_of(CLUSTER, TOKEN, {"Kafka.Security.Protocol": "sasl_plaintext"})
 
 
 @pytest.mark.parametrize(

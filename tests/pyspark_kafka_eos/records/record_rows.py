@@ -25,9 +25,7 @@ class Row(NamedTuple):
 def columns_of(rows: Sequence[Row], kind: pa.DataType | None = None) -> RecordColumns:
     """The rows as Arrow columns."""
     kind = kind or pa.binary()
-    headers = [
-        [{"key": key, "value": value} for key, value in row.headers] if row.headers else None for row in rows
-    ]
+    headers = [[{"key": key, "value": value} for key, value in row.headers] if row.headers else None for row in rows]
     return RecordColumns(
         key=pa.array([row.key for row in rows], kind),
         value=pa.array([row.value for row in rows], kind),

@@ -45,14 +45,10 @@ class MakeTopic(Protocol):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_librdkafka_reads_what_we_write_and_the_broker_takes_it(
-    kafka: Broker, topic: MakeTopic, codec: str
-) -> None:
+def test_librdkafka_reads_what_we_write_and_the_broker_takes_it(kafka: Broker, topic: MakeTopic, codec: str) -> None:
     name = topic(partitions=1)
     (section,) = sections_of(columns_of(ROWS), [0] * len(ROWS), size=900_000)
-    batch = frame(
-        section, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False, compression=codec
-    )
+    batch = frame(section, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False, compression=codec)
     assert next(scan(batch))[0].compression == codec
     assert _produce(kafka, name, batch) == (0, 0)
     assert _consumed(kafka, name, len(ROWS)) == ROWS
@@ -78,14 +74,10 @@ def test_we_read_what_librdkafka_writes(kafka: Broker, topic: MakeTopic, codec: 
 
 
 @pytest.mark.real
-def test_a_broker_that_compresses_anew_changes_neither_rows_nor_digest(
-    kafka: Broker, topic: MakeTopic
-) -> None:
+def test_a_broker_that_compresses_anew_changes_neither_rows_nor_digest(kafka: Broker, topic: MakeTopic) -> None:
     name = topic(partitions=1, **{"compression.type": "zstd"})
     (section,) = sections_of(columns_of(ROWS), [0] * len(ROWS), size=900_000)
-    batch = frame(
-        section, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False, compression="lz4"
-    )
+    batch = frame(section, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False, compression="lz4")
     assert _produce(kafka, name, batch) == (0, 0)
     stored = _fetch(kafka, name)
     assert {info.compression for info, _ in scan(stored)} == {"zstd"}
@@ -105,9 +97,7 @@ def test_a_batch_with_a_flipped_bit_is_refused_by_the_broker(kafka: Broker, topi
     assert _fetch(kafka, name) == b""
 
 
-def test_a_section_of_the_topics_limit_is_taken_and_one_byte_more_is_not(
-    kafka: Broker, topic: MakeTopic
-) -> None:
+def test_a_section_of_the_topics_limit_is_taken_and_one_byte_more_is_not(kafka: Broker, topic: MakeTopic) -> None:
     for spare, answer in ((0, 0), (-1, 10)):  # 10: MESSAGE_TOO_LARGE
         (section,) = sections_of(columns_of([Row(None, b"x" * 5000)]), [0])
         batch = frame(section, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False)

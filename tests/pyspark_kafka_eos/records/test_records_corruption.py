@@ -1,4 +1,6 @@
-"""Bytes that nobody vouches for: every damage ends in CorruptBatch or in a right answer, never in a crash or in memory."""
+"""Bytes that nobody vouches for: every damage ends in CorruptBatch or in a right answer, never in a crash or in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +85,7 @@ def test_random_damage_under_a_valid_crc_is_refused_or_decodes_to_something(code
     for _ in range(1500):
         bad = bytearray(good)
         for _ in range(chance.randint(1, 4)):
-            bad[chance.randrange(21, len(bad))] = chance.choice(
-                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
-            )
+            bad[chance.randrange(21, len(bad))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
         if bad == good:
             continue
         try:

@@ -72,9 +72,7 @@ def test_a_value_that_is_hashed_while_it_is_copied_has_the_documented_digest(
     """Every place of the first step in the value, and every rest behind the last one."""
     edge = kernels.HASHED_WHILE_COPIED_BYTES
     sizes = [None, *range(3), *range(edge - 70, edge + 70), 8192]
-    rows = [
-        Row(key, None if size is None else random.Random(size).randbytes(size), headers, 7) for size in sizes
-    ]
+    rows = [Row(key, None if size is None else random.Random(size).randbytes(size), headers, 7) for size in sizes]
     for row in rows:
         (section,) = sections_of(columns_of([row]), [0], seed=9)
         batch = framed(section)
@@ -141,8 +139,6 @@ def test_a_writer_without_seeds_makes_no_digests() -> None:
 
 
 def _sections(values: list[bytes], seed: int) -> list:  # type: ignore[type-arg]
-    writer = SectionWriter(
-        1, 100_000, explicit_timestamps=False, digest_seeds=np.array([seed], dtype=np.uint64)
-    )
+    writer = SectionWriter(1, 100_000, explicit_timestamps=False, digest_seeds=np.array([seed], dtype=np.uint64))
     columns = RecordColumns(None, pa.array(values, pa.binary()), None, None, len(values))
     return [*writer.append(columns, np.zeros(len(values), dtype=np.int32), 1), *writer.flush()]

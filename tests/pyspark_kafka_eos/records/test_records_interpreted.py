@@ -28,10 +28,7 @@ from tests.pyspark_kafka_eos.records.test_records_corruption import resealed
 from tests.pyspark_kafka_eos.records.test_records_warm import run
 
 ALL = [
-    each
-    for module in (kernels, decoding, hashing)
-    for each in vars(module).values()
-    if isinstance(each, jit.Kernel)
+    each for module in (kernels, decoding, hashing) for each in vars(module).values() if isinstance(each, jit.Kernel)
 ]
 CHANGED = 400
 
@@ -120,9 +117,7 @@ def test_bytes_are_read_by_python_to_the_same_rows_or_the_same_refusal(
     for number in range(CHANGED):
         batch = bytearray(good)
         for _ in range(number and chance.randrange(1, 4)):
-            batch[chance.randrange(61, len(batch))] = chance.choice(
-                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
-            )
+            batch[chance.randrange(61, len(batch))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
         changed = resealed(batch)
         found = []
         for on in (True, False):
@@ -190,9 +185,7 @@ def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.Mo
         compiled(None)
         writer = SectionWriter(1, 1_000, explicit_timestamps=True, digest_seeds=None)
         with pytest.raises(ExactlyOnceError):
-            list(
-                writer.append(columns_of([Row(None, b"v" * 2_000, headers)]), np.zeros(1, dtype=np.int32), 0)
-            )
+            list(writer.append(columns_of([Row(None, b"v" * 2_000, headers)]), np.zeros(1, dtype=np.int32), 0))
         assert calls == taken
 
 
@@ -211,7 +204,9 @@ def test_many_batches_of_one_record_are_left_to_machine_code(
 
 
 def test_a_ledger_that_is_read_once_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on reads the decisions since the last compaction; it would load numba for them and never use it again."""
+    """A run that goes on reads the decisions since the last compaction; it would load numba for them and never use it
+    again.
+    """
     (one,) = scan(batch_of([Row(b"key", b"value")]))
     calls: list[int] = []
     monkeypatch.setattr(jit, "load", lambda: calls.append(1))

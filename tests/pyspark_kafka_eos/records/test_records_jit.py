@@ -31,9 +31,7 @@ print(sum(kernels.hash_keys.compiled.stats.cache_hits.values()), kernels.__file_
 
 
 def _run(script: str, root: Path, **environment: str) -> list[str]:
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     places = {"PYTHONPATH": str(root), "PLACE_FOR_TEMPORARY_FILES": "/dev/null", **environment}
     done = subprocess.run(
         [sys.executable, "-c", script], env={**kept, **places}, cwd="/", capture_output=True, text=True, timeout=120,
@@ -70,12 +68,8 @@ def test_without_a_home_the_temporary_directory_serves(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
-    first = _run(
-        LOAD, PACKAGE.parent, NUMBA_CACHE_DIR=str(tmp_path / "shared"), XDG_CACHE_HOME=str(tmp_path / "own")
-    )
+    first = _run(LOAD, PACKAGE.parent, NUMBA_CACHE_DIR=str(tmp_path / "shared"), XDG_CACHE_HOME=str(tmp_path / "own"))
     Path(first[0]).chmod(0o777)
-    second = _run(
-        LOAD, PACKAGE.parent, NUMBA_CACHE_DIR=str(tmp_path / "shared"), XDG_CACHE_HOME=str(tmp_path / "own")
-    )
+    second = _run(LOAD, PACKAGE.parent, NUMBA_CACHE_DIR=str(tmp_path / "shared"), XDG_CACHE_HOME=str(tmp_path / "own"))
     assert first[0].startswith(str(tmp_path / "shared"))
     assert second[0].startswith(str(tmp_path / "own"))

@@ -1,4 +1,6 @@
-"""What we write kafka-python reads, and what it writes we read (it is an implementation of its own, in plain Python)."""
+"""What we write kafka-python reads, and what it writes we read (it is an implementation of its own, in plain
+Python).
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,7 @@ def test_both_have_the_same_digest_under_any_compression() -> None:
     assert {digest_of(_built(ROWS, codec), 99, True) for codec in CODECS.values()} == {expected}
 
 
-@pytest.mark.parametrize(
-    ("kind", "marker"), [(0, MarkerKind.ABORT), (1, MarkerKind.COMMIT), (4, MarkerKind.OTHER)]
-)
+@pytest.mark.parametrize(("kind", "marker"), [(0, MarkerKind.ABORT), (1, MarkerKind.COMMIT), (4, MarkerKind.OTHER)])
 def test_control_batches_say_how_a_transaction_ended(kind: int, marker: MarkerKind) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, True, 4711, 3, -1, 1000)
     builder.append(0, 5, b"\0\0" + kind.to_bytes(2, "big"), b"\0\0" + (77).to_bytes(4, "big"), [])

@@ -1,4 +1,6 @@
-"""Times without a zone as instants: what java.time does where a clock is put forward or back, and which zone a name means."""
+"""Times without a zone as instants: what java.time does where a clock is put forward or back, and which zone a name
+means.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,7 @@ def test_years_after_9999_have_the_rules_of_the_last_ones() -> None:
 
 
 def test_times_of_many_years_are_each_read_by_its_own_rule() -> None:
-    local = np.arange("1971-01-01", "2040-01-01", np.timedelta64(7, "h"), dtype="datetime64[us]").view(
-        np.int64
-    )
+    local = np.arange("1971-01-01", "2040-01-01", np.timedelta64(7, "h"), dtype="datetime64[us]").view(np.int64)
     shuffled = np.random.default_rng(1).permutation(local)
     zone = zone_of("America/New_York")
     begin = datetime(1970, 1, 1, tzinfo=zone)

@@ -48,9 +48,7 @@ def test_rows_without_a_key_fill_one_partition_before_the_next_has_its_turn() ->
 
 def test_the_same_rows_from_the_same_start_go_to_the_same_partitions() -> None:
     rows = _rows(value=pa.array([bytes(i % 90) for i in range(300)], pa.binary()))
-    assert (
-        Partitioner([4], 2, 500).assign(rows, 0, None) == Partitioner([4], 2, 500).assign(rows, 0, None)
-    ).all()
+    assert (Partitioner([4], 2, 500).assign(rows, 0, None) == Partitioner([4], 2, 500).assign(rows, 0, None)).all()
 
 
 def test_a_partition_named_by_the_row_wins() -> None:
@@ -67,9 +65,7 @@ def test_a_partition_that_the_topic_does_not_have_is_refused_and_nothing_moves(p
     with pytest.raises(InvalidRow) as refusal:
         partitioner.assign(rows, 0, pa.array([None, None, None, partition], pa.int32()))
     assert refusal.value.facts == {"row": 3, "partition": partition, "partitions": 5, "topic_index": 0}
-    assert (
-        partitioner.assign(rows, 0, None).tolist() == Partitioner([5], 0, 100).assign(rows, 0, None).tolist()
-    )
+    assert partitioner.assign(rows, 0, None).tolist() == Partitioner([5], 0, 100).assign(rows, 0, None).tolist()
 
 
 def test_every_topic_has_its_own_range_of_indexes_also_one_that_comes_later() -> None:

@@ -35,15 +35,9 @@ from tests.pyspark_kafka_eos.records.record_rows import (
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
-fields = st.one_of(
-    st.none(), st.binary(max_size=200), st.sampled_from([b"", b"x" * 63, b"x" * 64, b"x" * 8192])
-)
-header_lists = st.lists(
-    st.tuples(st.text(max_size=8), st.one_of(st.none(), st.binary(max_size=20))), max_size=5
-)
-rows_strategy = st.lists(
-    st.builds(Row, fields, fields, header_lists.map(tuple), INT64), min_size=1, max_size=60
-)
+fields = st.one_of(st.none(), st.binary(max_size=200), st.sampled_from([b"", b"x" * 63, b"x" * 64, b"x" * 8192]))
+header_lists = st.lists(st.tuples(st.text(max_size=8), st.one_of(st.none(), st.binary(max_size=20))), max_size=5)
+rows_strategy = st.lists(st.builds(Row, fields, fields, header_lists.map(tuple), INT64), min_size=1, max_size=60)
 
 
 @settings(max_examples=60)
@@ -65,15 +59,10 @@ def test_any_rows_come_back_from_their_partitions_in_their_order(
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
 def test_every_binary_and_string_type_and_any_slice_of_it_is_written(kind: pa.DataType) -> None:
-    rows = [
-        Row(b"k%d" % i if i % 3 else None, b"v" * i if i % 4 else None, (("h", b"%d" % i),))
-        for i in range(40)
-    ]
+    rows = [Row(b"k%d" % i if i % 3 else None, b"v" * i if i % 4 else None, (("h", b"%d" % i),)) for i in range(40)]
     whole = columns_of(rows, kind)
     assert whole.key is not None and whole.value is not None and whole.headers is not None
-    part = RecordColumns(
-        whole.key[5:37], whole.value[5:37], whole.headers[5:37], np.zeros(32, dtype=np.int64), 32
-    )
+    part = RecordColumns(whole.key[5:37], whole.value[5:37], whole.headers[5:37], np.zeros(32, dtype=np.int64), 32)
     (section,) = sections_of(part, [0] * 32)
     assert rows_of(decode(framed(section))) == rows[5:37]
 
@@ -127,9 +116,7 @@ def test_no_batch_is_longer_than_the_limit_and_its_header(sizes: list[int], limi
             assert len(framed(section, codec)) <= limit + BATCH_OVERHEAD_BYTES
     for section, following in itertools.pairwise(sections):
         first = next(iter(rows_of(decode(framed(following)))))
-        assert len(section.records) + len(first.value or b"") + 10 > limit, (
-            "the section had room for one more"
-        )
+        assert len(section.records) + len(first.value or b"") + 10 > limit, "the section had room for one more"
 
 
 def test_a_record_of_exactly_the_limit_fits_and_one_byte_more_is_refused_before_anything_is_packed() -> None:

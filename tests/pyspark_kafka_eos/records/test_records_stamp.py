@@ -17,9 +17,7 @@ def section() -> Section:
     values = pa.array([b"some value %d" % number for number in range(200)], pa.binary())
     writer = SectionWriter(1, 100_000, explicit_timestamps=False, digest_seeds=None)
     assert not list(
-        writer.append(
-            RecordColumns(None, values, None, None, 200), np.zeros(200, dtype=np.int32), 1_700_000_000_000
-        )
+        writer.append(RecordColumns(None, values, None, None, 200), np.zeros(200, dtype=np.int32), 1_700_000_000_000)
     )
     (found,) = writer.flush()
     return found
@@ -70,6 +68,4 @@ def test_the_crc_of_two_runs_of_bytes_follows_from_the_crc_of_each(size: int) ->
     chance = random.Random(size)
     for first in (b"", b"\0" * 40, chance.randbytes(40), chance.randbytes(1_001)):
         for second in (chance.randbytes(size), b"\0" * size, b"\xff" * size):
-            assert joined_crc(crc32c.crc32c(first), crc32c.crc32c(second), size) == crc32c.crc32c(
-                first + second
-            )
+            assert joined_crc(crc32c.crc32c(first), crc32c.crc32c(second), size) == crc32c.crc32c(first + second)

@@ -46,9 +46,7 @@ def read(kafka: AnyKafka) -> Read:
 
 def options_for(kafka: AnyKafka, pipeline: str, **more: str) -> SinkOptions:
     named = {name.replace("__", "."): value for name, value in more.items()}
-    return SinkOptions.parse(
-        {"kafka.bootstrap.servers": kafka.bootstrap_servers, "pipeline": pipeline, **named}
-    )
+    return SinkOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "pipeline": pipeline, **named})
 
 
 def write(options: SinkOptions, rows: dict[str, Any], batches: int = 1) -> tuple[CommitReport, Seal]:
@@ -69,11 +67,7 @@ def seal_of(driver: PerTask, rows: dict[str, Any], batches: int = 1) -> Seal:
 
 def reasons(message: Message) -> dict[str, str]:
     """What the dead letter says of itself, names without their prefix."""
-    return {
-        name.removeprefix(PREFIX): value.decode()
-        for name, value in message.headers()
-        if name.startswith(PREFIX)
-    }
+    return {name.removeprefix(PREFIX): value.decode() for name, value in message.headers() if name.startswith(PREFIX)}
 
 
 def own_headers(message: Message) -> list[tuple[str, bytes | None]]:
@@ -169,9 +163,7 @@ def test_what_the_dead_letter_topic_would_not_take_either_is_cut_and_says_so(
     columns = {
         "key": pa.array([key, b"short", b"good"]),
         "value": pa.array([value, value, b"small"]),
-        "headers": pa.array(
-            [[{"key": "h", "value": value}], [{"key": "h", "value": b"1"}], None], HEADERS_TYPE
-        ),
+        "headers": pa.array([[{"key": "h", "value": value}], [{"key": "h", "value": b"1"}], None], HEADERS_TYPE),
     }
     options = options_for(
         kafka, f"p-{small}", topic=small, dead__letter__topic=dead, kafka__compression__type=compression
@@ -198,9 +190,7 @@ def test_a_record_that_compression_makes_small_enough_is_no_dead_letter(
 ) -> None:
     small, dead = topic(**SMALL), topic()
     columns = {"value": pa.array([b"v" * 100_000, random.Random(1).randbytes(3000), b"good"])}
-    options = options_for(
-        kafka, f"p-{small}", topic=small, dead__letter__topic=dead, kafka__compression__type="zstd"
-    )
+    options = options_for(kafka, f"p-{small}", topic=small, dead__letter__topic=dead, kafka__compression__type="zstd")
 
     report, _ = write(options, columns)
 
@@ -245,9 +235,7 @@ def test_a_replay_may_have_a_bad_row_in_another_slot(kafka: AnyKafka, topic: Mak
     assert (first.records, first.digest) == (second.records, second.digest)
 
 
-def test_a_slot_of_bad_rows_only_writes_dead_letters_only(
-    kafka: AnyKafka, topic: MakeTopic, read: Read
-) -> None:
+def test_a_slot_of_bad_rows_only_writes_dead_letters_only(kafka: AnyKafka, topic: MakeTopic, read: Read) -> None:
     good, dead = topic(), topic()
     columns = {"value": pa.array(["a", "b"]), "topic": pa.array([None, "no/topic"], pa.string())}
 
@@ -299,9 +287,7 @@ def test_a_seal_names_every_topic_that_it_wrote_to_as_it_was_then(kafka: AnyKafk
     driver.start(0)
 
     # The row that names `unused` names no partition of it, so nothing is written there.
-    seal = seal_of(
-        driver, {"value": ["a", "b"], "topic": [good, unused], "partition": pa.array([0, 99], pa.int32())}
-    )
+    seal = seal_of(driver, {"value": ["a", "b"], "topic": [good, unused], "partition": pa.array([0, 99], pa.int32())})
 
     known = {name: cluster.topic(name) for name in (good, dead)}
     assert all(each.topic_id for each in known.values())
@@ -331,9 +317,7 @@ def test_a_dead_letter_topic_that_is_not_there_or_takes_too_little_is_refused_at
     columns = {"value": pa.array([b"good"])}
 
     with pytest.raises(UnknownTopic, match="no-such-dead-letters"):
-        write(
-            options_for(kafka, f"p-{good}", topic=good, dead__letter__topic="no-such-dead-letters"), columns
-        )
+        write(options_for(kafka, f"p-{good}", topic=good, dead__letter__topic="no-such-dead-letters"), columns)
     with pytest.raises(OptionsError, match=r"max\.message\.bytes=2000"):
         write(options_for(kafka, f"p-{good}", topic=good, dead__letter__topic=tiny), columns)
 
@@ -348,9 +332,7 @@ def test_a_row_cannot_hide_a_missing_topic_of_the_option(kafka: AnyKafka, topic:
         write_slot(replace(plan, topic="gone-since"), 0, [pa.RecordBatch.from_pydict({"value": ["a"]})])
 
 
-def test_hundreds_of_unknown_topics_take_no_longer_than_a_few(
-    kafka: AnyKafka, topic: MakeTopic, read: Read
-) -> None:
+def test_hundreds_of_unknown_topics_take_no_longer_than_a_few(kafka: AnyKafka, topic: MakeTopic, read: Read) -> None:
     good, dead = topic(), topic()
     names = [f"unknown-{number}" for number in range(300)]
     columns = {"value": pa.array(names), "topic": pa.array(names)}

@@ -1,4 +1,6 @@
-"""An attempt of a task that is cut off from the driver, but not from Kafka, and begins to write when its batch is over."""
+"""An attempt of a task that is cut off from the driver, but not from Kafka, and begins to write when its batch is
+over.
+"""
 
 from __future__ import annotations
 

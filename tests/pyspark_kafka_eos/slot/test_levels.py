@@ -41,8 +41,6 @@ def sent(broker: AnyKafka, topic: str, **level: str) -> int:
 
 
 def test_a_higher_level_sends_less_and_every_client_reads_it(kafka: AnyKafka, topic: MakeTopic) -> None:
-    fast, default, best = (
-        sent(kafka, topic(1), **level) for level in ({"level": "-100"}, {}, {"level": "22"})
-    )
+    fast, default, best = (sent(kafka, topic(1), **level) for level in ({"level": "-100"}, {}, {"level": "22"}))
 
     assert best < default < fast

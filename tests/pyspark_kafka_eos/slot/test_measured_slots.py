@@ -133,8 +133,7 @@ def test_equal_rows_have_equal_totals_however_they_are_split(settings: dict[str,
     def totals(*splits: int) -> tuple[int, int]:
         edges = [0, *splits, len(ROWS)]
         seals = [
-            write_slot(plan, slot, keyed(ROWS[low:high]))
-            for slot, (low, high) in enumerate(itertools.pairwise(edges))
+            write_slot(plan, slot, keyed(ROWS[low:high])) for slot, (low, high) in enumerate(itertools.pairwise(edges))
         ]
         return sum(seal.records for seal in seals), sum(seal.digest for seal in seals) % 2**64
 

@@ -114,7 +114,9 @@ def test_rows_go_to_the_topics_and_partitions_that_they_name() -> None:
 
 
 def test_a_partition_that_was_added_since_the_process_asked_is_written_to() -> None:
-    """Spark keeps workers for days. With a topic's first metadata a row for a new partition was refused until the cluster was restarted."""
+    """Spark keeps workers for days. With a topic's first metadata a row for a new partition was refused until the
+    cluster was restarted.
+    """
     topics = Topics({"a": 2})
     packed(router(topics, plan("a")), rows(["1"]))
     topics.partitions["a"] = 4
@@ -209,9 +211,7 @@ def test_rows_without_a_key_begin_at_the_slots_own_partition(slot: int) -> None:
 
 
 def test_equal_keys_meet_in_one_partition_whatever_the_slot() -> None:
-    places = [
-        packed(router(Topics({"a": 8}), plan("a"), slot), rows(["x"], key=["k-17"])) for slot in range(8)
-    ]
+    places = [packed(router(Topics({"a": 8}), plan("a"), slot), rows(["x"], key=["k-17"])) for slot in range(8)]
     assert len({tuple(place) for place in places}) == 1
 
 
@@ -408,9 +408,7 @@ def test_a_replay_into_a_topic_that_was_made_anew_routes_by_what_that_one_has(no
     assert [*routes.topics] == [RoutedTopic("a", "id of a", now)]
 
 
-def test_a_slot_that_sends_a_part_only_measures_the_rest_as_it_was_routed_even_if_that_topic_was_made_anew() -> (
-    None
-):
+def test_a_slot_that_sends_a_part_only_measures_the_rest_as_it_was_routed_even_if_that_topic_was_made_anew() -> None:
     how = replace(
         decided(RoutedTopic("a", "the one before", 3)),
         only_slots=frozenset({0}),

@@ -1,4 +1,6 @@
-"""Rows that only a topic's settings refuse: found before they are packed, or named by the leader; none is tried again for ever."""
+"""Rows that only a topic's settings refuse: found before they are packed, or named by the leader; none is tried again
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ KINDS = {
     "1969": ({}, {"hours": -1_000_000}, None, "the timestamp is before 1970"),
     "none": ({}, {"at": -1}, None, "the timestamp is before 1970"),
 }  # fmt: skip
-"""What is wrong with the second row: its topic's settings, the row, the setting that an error names, what a dead letter says."""
+"""What is wrong with the second row: its topic's settings, the row, the setting that an error names, what a dead letter
+says.
+"""
 
 
 def three(key: str | None = "bad", hours: float = 0, at: int | None = None) -> pa.RecordBatch:
@@ -153,13 +157,10 @@ def test_rows_that_their_topic_does_not_keep_are_written_with_a_warning(
         assert report.records == 3
 
     (said,) = [record.getMessage() for record in caplog.records if "keeps records" in record.getMessage()]
-    assert said.startswith(
-        f"1 rows of this batch are older than topic {name!r} keeps records (retention.ms=604800000"
-    )
+    assert said.startswith(f"1 rows of this batch are older than topic {name!r} keeps records (retention.ms=604800000")
     if guarantee == "exactly-once":
         pipelines = {
-            each: Ledger(Cluster.shared(options.client), options.ledger_topic, f"p-{each}")
-            for each in (name, kept)
+            each: Ledger(Cluster.shared(options.client), options.ledger_topic, f"p-{each}") for each in (name, kept)
         }
         found = {each: ledger.newest(settle=True) for each, ledger in pipelines.items()}
         assert {each: decision.warnings for each, decision in found.items() if decision} == {
@@ -193,9 +194,7 @@ def test_by_option_such_a_row_is_one_that_cannot_be_written(
 
 
 def test_expired_rows_of_several_tasks_are_one_warning_for_each_topic_in_both_scopes() -> None:
-    tasks = [
-        Seal(f"p.{slot}", slot, None, 2, expired=(Expired("t", 2, 100 - slot, 50),)) for slot in range(3)
-    ]
+    tasks = [Seal(f"p.{slot}", slot, None, 2, expired=(Expired("t", 2, 100 - slot, 50),)) for slot in range(3)]
     assert Seal.from_json(tasks[1].to_driver()).expired == tasks[1].expired
 
     whole = merge(tasks, transactional_id="p.batch", identity=None, transaction_version=2, two_phase=False)
@@ -226,9 +225,7 @@ def test_rules_are_of_each_topic_and_hold_for_its_rows_only() -> None:
 def test_a_router_judges_by_the_moment_and_the_rules_of_the_decision() -> None:
     noon = 1_770_000_000_000
     basis = Basis("", noon, (("t", TopicRules(2_000, False, HOUR_MS, HOUR_MS)),))
-    routes = router(
-        Topics({"t": 1}, {"t": 900_000}), replace(plan("t"), basis=basis, planned_ms=noon + 5 * HOUR_MS)
-    )
+    routes = router(Topics({"t": 1}, {"t": 900_000}), replace(plan("t"), basis=basis, planned_ms=noon + 5 * HOUR_MS))
 
     def at(hours: float) -> Any:
         return rows(["v"], timestamp=pa.array([int(noon + hours * HOUR_MS)], pa.timestamp("ms", tz="UTC")))
@@ -415,8 +412,7 @@ def _killed() -> None:
 
 def alter(kafka: AnyKafka, topic: str, **settings: str) -> None:
     entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -437,18 +433,12 @@ def test_a_batch_that_is_larger_than_its_topic_takes_by_now_is_judged_anew_by_th
     def write() -> Seal:
         rows_of = pa.RecordBatch.from_pydict({"value": pa.array(["small", "x" * 300])})
         plan = driver.plan(0)
-        return (
-            write_shared(plan, 0, [rows_of])
-            if isinstance(plan, SharedPlan)
-            else write_slot(plan, 0, [rows_of])
-        )
+        return write_shared(plan, 0, [rows_of]) if isinstance(plan, SharedPlan) else write_slot(plan, 0, [rows_of])
 
     write()
     alter(embedded, name, **{"max.message.bytes": "200"})
 
-    with pytest.raises(
-        AbortableError, match=r"max\.message\.bytes was 1048588 and is 200.*next attempt"
-    ) as refused:
+    with pytest.raises(AbortableError, match=r"max\.message\.bytes was 1048588 and is 200.*next attempt") as refused:
         write()
 
     assert refused.value.facts["topic"] == name

@@ -145,9 +145,7 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
         log.append_events([Begun(0, "s")])
 
         assert fault.fired == 1
-        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [
-            Begun(0, "s")
-        ]
+        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [Begun(0, "s")]
         driver.run.cluster.close()
 
 

@@ -1,4 +1,6 @@
-"""Records that get the time of the machine's clock, where the broker refuses that time: it is no row's fault, and no letter is written for it."""
+"""Records that get the time of the machine's clock, where the broker refuses that time: it is no row's fault, and no
+letter is written for it.
+"""
 
 from __future__ import annotations
 
@@ -113,12 +115,12 @@ def test_a_dead_letter_that_is_refused_for_the_clock_blames_no_row(
 def test_rows_with_a_time_of_their_own_are_refused_for_it_and_the_brokers_clock_is_named(
     embedded: EmbeddedKafka, off_by: Callable[[int], None], scope: str
 ) -> None:
-    """By the clock of the machine they are two days old, as `judged_ms` has it; the leader's own clock says otherwise."""
+    """By the clock of the machine they are two days old, as `judged_ms` has it; the leader's own clock says
+    otherwise.
+    """
     name = topics_of(embedded)(1, **HOURLY)
     task = _planned_off(embedded, scope, name, off_by)
-    at = pa.array([int(runtime.time() * 1000)], pa.timestamp("ms", tz="UTC")).cast(
-        pa.timestamp("us", tz="UTC")
-    )
+    at = pa.array([int(runtime.time() * 1000)], pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
     with pytest.raises(
         InvalidRow, match="or the clock of the broker or of the driver's machine where that one is wrong"
@@ -154,6 +156,8 @@ def _planned_off(kafka: EmbeddedKafka, scope: str, topic: str, off_by: Callable[
 
 
 def test_another_machine_may_do_what_this_one_cannot(scope: str) -> None:
-    """Its clock may be right: Spark tries the task again elsewhere. With one transaction for all the batch is what is tried again."""
+    """Its clock may be right: Spark tries the task again elsewhere. With one transaction for all the batch is what is
+    tried again.
+    """
     assert not issubclass(WrongClock, FINAL)
     assert issubclass(WrongClock, FOR_A_PERSON)

@@ -1,8 +1,10 @@
 """A Spark application with two executor processes, seen from a test: its queries, its processes, what they wrote.
 
-Owns: the application's process (`cluster_job`), holding and letting go its tasks, killing and freezing what belongs to it.
+Owns: the application's process (`cluster_job`), holding and letting go its tasks, killing and freezing what belongs to
+it.
 Does not know: which fault is to happen when, what must come of it.
-Invariants: only processes of the application itself are signalled; nothing of it survives `close`; every wait has an end.
+Invariants: only processes of the application itself are signalled; nothing of it survives `close`; every wait has an
+end.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class Application:
         return answer
 
     def have(self, settings: dict[str, str]) -> None:
-        """See that it runs with these besides SETTINGS: it is started anew, which takes seconds, where it has others."""
+        """See that it runs with these besides SETTINGS: it is started anew, which takes seconds, where it has
+        others.
+        """
         if settings != self._more:
             self.ask("restart", **settings)
             self._more = dict(settings)
@@ -156,10 +160,7 @@ class Run:
 
     def attempts(self, slot: int) -> list[int]:
         """The attempt numbers that the slot's starts had, in their order."""
-        return [
-            self.who(f"{slot}.{n}")["attempt"]
-            for n in range(len(list(self.directory.glob(f"{slot}.*.start"))))
-        ]
+        return [self.who(f"{slot}.{n}")["attempt"] for n in range(len(list(self.directory.glob(f"{slot}.*.start"))))]
 
     def handed_over(self, *starts: str) -> None:
         """Wait until each has handed over enough to have filled the buffers on the way to its sink."""
@@ -182,9 +183,7 @@ class Run:
 class Query:
     """A query that writes ROWS records per batch, half from each slot, slot s to partition s of `topic`."""
 
-    def __init__(
-        self, application: Application, kafka: AnyKafka, look: Look, topic: str, directory: Path
-    ) -> None:
+    def __init__(self, application: Application, kafka: AnyKafka, look: Look, topic: str, directory: Path) -> None:
         self.application = application
         self.topic = topic
         self._servers = kafka.bootstrap_servers

@@ -1,10 +1,12 @@
-"""A Spark application on two executor processes that does what a test tells it, and holds its tasks where a test wants them.
+"""A Spark application on two executor processes that does what a test tells it, and holds its tasks where a test wants
+them.
 
     python -m tests.pyspark_kafka_eos.spark.cluster_job <port> <Spark's settings as JSON>      a child of `cluster`
 
 Owns: the session, one query after another, the stage before the sink in which tasks are held and fail.
 Does not know: what is killed and when, what the result must be.
-Invariants: the rows of a batch depend on nothing but its number; every start of a task leaves a file that says who it was.
+Invariants: the rows of a batch depend on nothing but its number; every start of a task leaves a file that says who it
+was.
 """
 
 from __future__ import annotations
@@ -178,7 +180,9 @@ class Application:
         return {}
 
     def wait(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the query's end: whether it came, reports of its batches, what the writer raised, what Spark says."""
+        """Wait for the query's end: whether it came, reports of its batches, what the writer raised, what Spark
+        says.
+        """
         assert self._query is not None
         said = ""
         ended = True

@@ -70,7 +70,5 @@ class Job:
             partitions = [TopicPartition(self.source, number) for number in (0, 1)]
             for each in committed.committed(partitions, timeout=TIMEOUT_S):
                 stable = committed.get_watermark_offsets(each, timeout=TIMEOUT_S)[1]
-                found.append(
-                    (each.offset, stable, everything.get_watermark_offsets(each, timeout=TIMEOUT_S)[1])
-                )
+                found.append((each.offset, stable, everything.get_watermark_offsets(each, timeout=TIMEOUT_S)[1]))
         return found

@@ -1,10 +1,12 @@
-"""An application of its own whose shuffle files are lost in the middle of a batch, with rows that a random salt has placed.
+"""An application of its own whose shuffle files are lost in the middle of a batch, with rows that a random salt has
+placed.
 
-    python -m tests.pyspark_kafka_eos.spark.lost_shuffle_job <port> <Spark's settings as JSON>      a child of `test_lost_shuffle`
+    python -m tests.pyspark_kafka_eos.spark.lost_shuffle_job <port> <Spark's settings as JSON>
 
-Owns: the plan, the loss, what is told of the end. Reads one play a line, as JSON: folder, way (foreachBatch, format or df.write), options,
-whether Spark is told that the salts are others the second time (declared), and whether the files are to be lost (lose). Answers each with how many files were deleted, and the error's text, "" where there was none. One task
-runs after the other (local[1]). The first one of a play waits behind its last row until the files are gone.
+Owns: the plan, the loss, what is told of the end. Reads one play a line, as JSON: folder, way (foreachBatch, format or
+df.write), options, whether Spark is told that the salts are others the second time (declared), and whether the files
+are to be lost (lose). Answers each with how many files were deleted, and the error's text, "" where there was none. One
+task runs after the other (local[1]). The first one of a play waits behind its last row until the files are gone.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def play(spark: SparkSession, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class Loss:
-    """Deletes the shuffles' files when the first task says that it has its rows, and lets it go then. Later tasks find nobody."""
+    """Deletes the shuffles' files when the first task says that it has its rows, and lets it go then. Later tasks find
+    nobody.
+    """
 
     def __init__(self, local: Path) -> None:
         self.deleted = 0
@@ -118,7 +122,9 @@ def write(placed: DataFrame, settings: dict[str, Any]) -> None:
 
 
 def salted(numbers: DataFrame, port: int | None, *, declared: bool) -> DataFrame:
-    """The rows in two partitions by a random salt. `port`: whom the first task tells that it has its rows, and waits for."""
+    """The rows in two partitions by a random salt. `port`: whom the first task tells that it has its rows, and waits
+    for.
+    """
 
     def hold(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches

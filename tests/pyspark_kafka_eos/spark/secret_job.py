@@ -1,8 +1,10 @@
-"""An application of its own that reads and writes Kafka with a login, with Spark's event log and everything else that shows options.
+"""An application of its own that reads and writes Kafka with a login, with Spark's event log and everything else that
+shows options.
 
     python -m tests.pyspark_kafka_eos.spark.secret_job <settings file, JSON>
 
-Settings: folder; source, sink: options of the two formats; quiet: loggers that stay at INFO. The secrets are in the file, not in the arguments.
+Settings: folder; source, sink: options of the two formats; quiet: loggers that stay at INFO. The secrets are in the
+file, not in the arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _TIMEOUT_S = 900
 
 
 def main(path: Path) -> None:
-    """Run two queries, by format and by foreachBatch, to their end; everything that they show goes to the standard output."""
+    """Run two queries, by format and by foreachBatch, to their end; everything that they show goes to the standard
+    output.
+    """
 
     from embedded_kafka.real.java import require_java
     from pyspark_kafka_eos import ExactlyOnceWriter
@@ -46,9 +50,7 @@ def main(path: Path) -> None:
     for name, writer in (
         (
             "format",
-            frame.writeStream.format("kafka_eos").options(
-                **settings["sink"], pipeline=f"{settings['name']}-by-format"
-            ),
+            frame.writeStream.format("kafka_eos").options(**settings["sink"], pipeline=f"{settings['name']}-by-format"),
         ),
         (
             "each",

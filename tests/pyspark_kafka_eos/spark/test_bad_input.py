@@ -51,9 +51,7 @@ def test_rows_without_any_topic_are_refused_before_a_task_runs(run_query) -> Non
     assert "there is no topic" in str(outcome.raised)
 
 
-def test_a_record_larger_than_its_topic_allows_is_named_by_topic_and_key(
-    run_query, read_topic, topic
-) -> None:
+def test_a_record_larger_than_its_topic_allows_is_named_by_topic_and_key(run_query, read_topic, topic) -> None:
     name = topic(**{"max.message.bytes": "2000"})
 
     def shape(source):
@@ -160,9 +158,7 @@ def test_no_broker_is_said_within_the_time_allowed(run_query) -> None:
 def test_a_transaction_timeout_above_the_brokers_cap_is_refused(run_query, read_topic, topic) -> None:
     name = topic()
 
-    outcome = run_query(
-        value_only, {"topic": name, "pipeline": f"p-{name}", "kafka.transaction.timeout.ms": "900001"}
-    )
+    outcome = run_query(value_only, {"topic": name, "pipeline": f"p-{name}", "kafka.transaction.timeout.ms": "900001"})
 
     assert isinstance(outcome.raised, OptionsError)
     assert "900001" in str(outcome.raised)
@@ -233,9 +229,7 @@ def test_a_checkpoint_older_than_the_output_is_refused(run_query, read_topic, to
     assert len(read_topic(name)) == before
 
 
-def test_a_new_checkpoint_is_adopted_where_the_user_says_so(
-    run_query, read_topic, topic, tmp_path: Path
-) -> None:
+def test_a_new_checkpoint_is_adopted_where_the_user_says_so(run_query, read_topic, topic, tmp_path: Path) -> None:
     name = topic()
     options = {"topic": name, "pipeline": f"p-{name}"}
     run_query(value_only, options, checkpoint=str(tmp_path / "old"))

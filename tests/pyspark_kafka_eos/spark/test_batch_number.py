@@ -1,4 +1,6 @@
-"""The writer called with another number than the running micro-batch's, on Spark and where only the checkpoint can tell."""
+"""The writer called with another number than the running micro-batch's, on Spark and where only the checkpoint can
+tell.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,7 @@ def test_a_number_that_is_not_the_one_that_spark_has_told_is_refused_by_both(
 ) -> None:
     running = identity(tmp_path, 5, "5")
 
-    with pytest.raises(
-        OptionsError, match=f"for batch {given}, but the running micro-batch is batch 5"
-    ) as refused:
+    with pytest.raises(OptionsError, match=f"for batch {given}, but the running micro-batch is batch 5") as refused:
         running.require_running(by_text, given, begins=begins)
 
     assert "writer(df, batch_id)" in refused.value.message
@@ -59,9 +59,7 @@ def test_a_number_that_is_not_the_one_that_spark_has_told_is_refused_by_both(
     running.require_running(by_text, 5, begins=begins)
 
 
-def test_a_thread_that_still_has_an_older_batchs_number_may_write_the_running_one(
-    tmp_path: Path, by_text: Any
-) -> None:
+def test_a_thread_that_still_has_an_older_batchs_number_may_write_the_running_one(tmp_path: Path, by_text: Any) -> None:
     kept = identity(tmp_path, 5, "3")
 
     kept.require_running(by_text, 5, begins=False)
@@ -101,9 +99,9 @@ def test_a_function_that_passes_another_number_is_refused_before_rows_are_left_o
     assert run(write, 1) == ""
     for _ in range(2):
         said = run(write, 2)
-        assert (
-            f"for batch {0 if shift == 'always 0' else 101}, but the running micro-batch is batch 1" in said
-        ), said[:2000]
+        assert f"for batch {0 if shift == 'always 0' else 101}, but the running micro-batch is batch 1" in said, said[
+            :2000
+        ]
 
     # With Spark's own number the next run writes what was refused.
     assert run(lambda frame, batch_id: ExactlyOnceWriter(options_of(kafka, name))(frame, batch_id), 3) == ""

@@ -1,5 +1,6 @@
-"""What the ways of writing find out before anything is decided, called with stand-ins for what Spark passes: no session is needed to see
-that each way asks."""
+"""What the ways of writing find out before anything is decided, called with stand-ins for what Spark passes: no session
+is needed to see that each way asks.
+"""
 
 from __future__ import annotations
 
@@ -137,9 +138,7 @@ class Session:
     def sharedState(self) -> Any:  # noqa: N802  Spark's name
         queries = [
             SimpleNamespace(
-                sparkSessionForStream=lambda session=session: SimpleNamespace(
-                    equals=lambda other: other is session
-                ),
+                sparkSessionForStream=lambda session=session: SimpleNamespace(equals=lambda other: other is session),
                 id=lambda name=name: SimpleNamespace(toString=lambda: name),
                 runId=lambda name=name: SimpleNamespace(toString=lambda: f"run of {name}"),
                 resolvedCheckpointRoot=lambda name=name: f"/checkpoint of {name}",
@@ -153,9 +152,7 @@ def test_in_a_thread_of_the_function_the_query_is_found_by_the_frames_session() 
     of_the_batch, another = Session(), Session()
     of_the_batch.queries = {"another": another, "mine": of_the_batch}
     # A thread that Spark does not know has none of the query's properties.
-    spark: Any = SimpleNamespace(
-        _sc=SimpleNamespace(getLocalProperty=lambda name: None), _jsparkSession=of_the_batch
-    )
+    spark: Any = SimpleNamespace(_sc=SimpleNamespace(getLocalProperty=lambda name: None), _jsparkSession=of_the_batch)
     given = {name: value for name, value in GIVEN.items() if name != "checkpointLocation"}
 
     found = QueryIdentity.of_session(spark, SinkOptions.parse(given))

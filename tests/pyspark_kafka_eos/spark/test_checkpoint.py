@@ -87,9 +87,7 @@ def test_of_an_earlier_batch_whose_offsets_are_gone_nothing_is_known(folder: Pat
 
 
 @pytest.mark.parametrize("seen", [("query-2", "11"), ("query-1", "12"), ("query-1", None), (None, None)])
-def test_a_task_of_another_query_or_batch_is_refused(
-    folder: Path, seen: tuple[str | None, str | None]
-) -> None:
+def test_a_task_of_another_query_or_batch_is_refused(folder: Path, seen: tuple[str | None, str | None]) -> None:
     with pytest.raises(PipelineConflict, match="nothing was written"):
         Checkpoint(str(folder)).require("query-1", 11, seen)
 

@@ -1,4 +1,6 @@
-"""A checkpoint that was restored or edited so that a batch no longer is what was decided: refused, nothing is skipped."""
+"""A checkpoint that was restored or edited so that a batch no longer is what was decided: refused, nothing is
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,7 @@ def test_offsets_of_a_decided_batch_that_were_edited_are_refused(
     assert rows_in(read_topic(name, "read_uncommitted")) == once(10)
 
 
-def test_an_offset_log_without_any_source_is_an_error_and_not_no_offsets(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_offset_log_without_any_source_is_an_error_and_not_no_offsets(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     # Torn after its metadata: every query has a source, so every file has a line for it.
     (tmp_path / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n')

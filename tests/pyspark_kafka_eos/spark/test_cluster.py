@@ -1,5 +1,6 @@
-"""Faults of a cluster: tasks that fail, executors that die, stages that run again, zombies. Real Spark with two executor
-processes, real Kafka, librdkafka reads."""
+"""Faults of a cluster: tasks that fail, executors that die, stages that run again, zombies. Real Spark with two
+executor processes, real Kafka, librdkafka reads.
+"""
 
 from __future__ import annotations
 

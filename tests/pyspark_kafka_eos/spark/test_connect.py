@@ -69,9 +69,7 @@ def test_the_sink_killed_after_the_decision_finishes_the_batch_in_the_next_run(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
-def test_a_refused_option_reaches_the_user(
-    kafka: AnyKafka, topic, read_topic, tmp_path: Path, way: str
-) -> None:
+def test_a_refused_option_reaches_the_user(kafka: AnyKafka, topic, read_topic, tmp_path: Path, way: str) -> None:
     name = topic()
     job = settings(kafka, name, tmp_path, way=way)
     job["options"]["topic"] = "never-created"

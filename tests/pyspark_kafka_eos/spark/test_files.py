@@ -1,4 +1,6 @@
-"""Files of `--files` are found by their bare names wherever the client reads them: driver, planner of a source, tasks."""
+"""Files of `--files` are found by their bare names wherever the client reads them: driver, planner of a source,
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,7 @@ class _Reader(DataSourceReader):
         yield partition.value, found()
 
 
-def test_a_file_of_the_application_is_found_by_its_name_in_every_process(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_file_of_the_application_is_found_by_its_name_in_every_process(spark: SparkSession, tmp_path: Path) -> None:
     before = found()
     (tmp_path / NAME).write_text("-----BEGIN")
     spark.sparkContext.addFile(str(tmp_path / NAME))

@@ -1,4 +1,6 @@
-"""`delivery.guarantee`: what each keeps, shown by the log, the group's offsets and the transactions that there are not."""
+"""`delivery.guarantee`: what each keeps, shown by the log, the group's offsets and the transactions that there are
+not.
+"""
 
 from __future__ import annotations
 
@@ -133,11 +135,7 @@ def test_at_least_once_a_kafka_sources_offsets_are_committed_to_the_group_after_
         producer.produce(source, str(number), partition=number % 4)
     producer.flush()
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    rows = (
-        spark.readStream.format("kafka_eos")
-        .options(**options, subscribe=source, startingOffsets="earliest")
-        .load()
-    )
+    rows = spark.readStream.format("kafka_eos").options(**options, subscribe=source, startingOffsets="earliest").load()
     weaker = {
         **options,
         "topic": target,
@@ -151,9 +149,7 @@ def test_at_least_once_a_kafka_sources_offsets_are_committed_to_the_group_after_
         else writing.foreachBatch(ExactlyOnceWriter(weaker))
     )
 
-    query = (
-        writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    )
+    query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination(120)
 
     assert values(read_topic(target)) == Counter(range(40))

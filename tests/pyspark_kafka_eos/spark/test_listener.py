@@ -109,12 +109,7 @@ def test_the_lag_falls_to_nothing_as_the_query_comes_to_the_end(followed: Follow
 
     assert [lag.total for lag in lags if lag] == [15, 5, 0]
     last = followed.seen.batches[-1].as_metrics()
-    assert (
-        last["maxOffsetsBehindLatest"]
-        == last["minOffsetsBehindLatest"]
-        == last["avgOffsetsBehindLatest"]
-        == 0
-    )
+    assert last["maxOffsetsBehindLatest"] == last["minOffsetsBehindLatest"] == last["avgOffsetsBehindLatest"] == 0
 
 
 def test_prometheus_counts_what_the_query_wrote(followed: Followed) -> None:

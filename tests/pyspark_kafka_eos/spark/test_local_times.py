@@ -67,9 +67,7 @@ def write(spark: SparkSession, kafka: AnyKafka, tmp_path: Path) -> Callable[[str
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize(
-    ("way", "scope"), [("foreachBatch", "batch"), ("format", "task"), ("df.write", "batch")]
-)
+@pytest.mark.parametrize(("way", "scope"), [("foreachBatch", "batch"), ("format", "task"), ("df.write", "batch")])
 def test_a_local_time_is_written_and_buried_as_the_instant_of_the_sessions_zone(
     spark: SparkSession, write, topic, read_topic, way: str, scope: str
 ) -> None:
@@ -91,13 +89,8 @@ def test_where_the_session_sets_no_zone_the_driver_tells_it_or_the_rows_are_refu
 
     with session_zone(spark, None):
         # The JVM's own.
-        expected = spark.sql(
-            "select unix_millis(cast(timestamp_ntz'2024-07-03 12:00:00' as timestamp))"
-        ).first()[0]
-        assert (
-            write("foreachBatch", {"topic": told, "pipeline": f"p-{told}", "dead.letter.topic": topic()})
-            == ""
-        )
+        expected = spark.sql("select unix_millis(cast(timestamp_ntz'2024-07-03 12:00:00' as timestamp))").first()[0]
+        assert write("foreachBatch", {"topic": told, "pipeline": f"p-{told}", "dead.letter.topic": topic()}) == ""
         refused = write("df.write", {"topic": untold, "pipeline": f"p-{untold}"})
 
     assert {message.timestamp()[1] for message in read_topic(told)} == {expected}

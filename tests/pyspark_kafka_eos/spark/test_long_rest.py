@@ -124,9 +124,7 @@ def test_a_batch_that_is_ended_and_that_spark_begins_again_is_not_written_again(
 
 @pytest.mark.long
 @pytest.mark.parametrize("named", [False, True], ids=["without a pipeline", "with a pipeline"])
-def test_a_data_frame_is_written_every_thirty_days(
-    broker: EmbeddedKafka, spark: SparkSession, named: bool
-) -> None:
+def test_a_data_frame_is_written_every_thirty_days(broker: EmbeddedKafka, spark: SparkSession, named: bool) -> None:
     out = make(broker)
     options = sink(broker, out)
     if not named:

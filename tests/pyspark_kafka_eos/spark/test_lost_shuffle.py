@@ -1,4 +1,6 @@
-"""A shuffle's files are lost between the seal of one task and the start of the next, and the rows are others the second time."""
+"""A shuffle's files are lost between the seal of one task and the start of the next, and the rows are others the second
+time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tests.pyspark_kafka_eos.commit.judge import read_all
 from tests.pyspark_kafka_eos.spark.lost_shuffle_job import ROWS
 from tests.support.brokers import AnyKafka
 
-# Played on every version of Spark: 4.0 and 4.1 go on with two attempts of the stage, 4.2 and 4.3 fail the job by themselves.
+# Played on every version of Spark: 4.0 and 4.1 go on with two attempts of the stage, 4.2 and 4.3 fail the job by
+# themselves.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.versions]
 
 ALL = Counter(str(number) for number in range(ROWS))
@@ -88,9 +91,7 @@ FEW = {("foreachBatch", "task", False), ("format", "batch", False), ("df.write",
     ("way", "scope", "declared"),
     [
         pytest.param(*each, marks=() if each in FEW else pytest.mark.long)
-        for each in itertools.product(
-            ("foreachBatch", "format", "df.write"), ("task", "batch"), (False, True)
-        )
+        for each in itertools.product(("foreachBatch", "format", "df.write"), ("task", "batch"), (False, True))
     ],
 )
 def test_no_row_is_missing_or_there_twice_where_a_shuffle_is_lost_under_a_plan_that_is_not_reproducible(
@@ -110,9 +111,7 @@ def test_no_row_is_missing_or_there_twice_where_a_shuffle_is_lost_under_a_plan_t
     assert ended["deleted"], "no file was lost"
     said, visible = ended["said"], read_all(kafka, topic)
     seen = f"{visible.total()} rows, {len(visible)} different ones; {said}"
-    record_property(
-        "seen", f"{pyspark.__version__}, {way}, {scope}, {'declared' if declared else 'salt'}: {seen}"
-    )
+    record_property("seen", f"{pyspark.__version__}, {way}, {scope}, {'declared' if declared else 'salt'}: {seen}")
     assert visible == (Counter() if said else ALL)
     if said:
         named = (

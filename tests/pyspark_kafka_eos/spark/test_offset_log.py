@@ -52,9 +52,7 @@ def log_line(offsets: str, topic_id: str = "an-id", began: str = "") -> str:
     return f'{{"t": {offsets}, {", ".join(entries)}}}'
 
 
-def test_where_a_batch_begins_elsewhere_than_another_ended_is_said_for_each_partition_of_the_same_topic() -> (
-    None
-):
+def test_where_a_batch_begins_elsewhere_than_another_ended_is_said_for_each_partition_of_the_same_topic() -> None:
     ended = (log_line('{"0": 20, "1": 7}'),)
     end = '{"0": 30, "1": 9}'
 
@@ -145,10 +143,7 @@ def test_a_form_that_is_not_known_is_refused_with_what_it_is_and_what_to_do(text
     message = str(raised.value)
     assert said in message
     assert "/c/offsets/4 has an unknown format" in message
-    assert (
-        "nothing was written" in message
-        and "use a version of this connector that supports that Spark" in message
-    )
+    assert "nothing was written" in message and "use a version of this connector that supports that Spark" in message
 
 
 def test_an_offset_with_separators_that_spark_does_not_divide_lines_by_stays_whole() -> None:

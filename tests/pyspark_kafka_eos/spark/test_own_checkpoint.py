@@ -1,5 +1,6 @@
-"""The writer's option checkpointLocation where it names another query's checkpoint: the group would get that one's source offsets, and an
-older checkpoint would not be noticed."""
+"""The writer's option checkpointLocation where it names another query's checkpoint: the group would get that one's
+source offsets, and an older checkpoint would not be noticed.
+"""
 
 from __future__ import annotations
 
@@ -131,9 +132,7 @@ def test_where_spark_does_not_tell_the_place_the_option_is_read(monkeypatch: pyt
     def forbidden() -> Any:
         raise RuntimeError("not whitelisted")
 
-    query = SimpleNamespace(
-        runId=lambda: SimpleNamespace(toString=lambda: "run"), resolvedCheckpointRoot=forbidden
-    )
+    query = SimpleNamespace(runId=lambda: SimpleNamespace(toString=lambda: "run"), resolvedCheckpointRoot=forbidden)
     spark: Any = SimpleNamespace(_sc=SimpleNamespace(getLocalProperty=lambda name: MINE))
     given = {name: value for name, value in GIVEN.items() if name != "checkpointLocation"}
     for listed in (query, None):
@@ -141,9 +140,7 @@ def test_where_spark_does_not_tell_the_place_the_option_is_read(monkeypatch: pyt
             "pyspark_kafka_eos.spark.sink.query_identity.running_query", lambda *of, listed=listed: listed
         )
 
-        identity = QueryIdentity.of_session(
-            spark, SinkOptions.parse({**given, "checkpointLocation": "/named"})
-        )
+        identity = QueryIdentity.of_session(spark, SinkOptions.parse({**given, "checkpointLocation": "/named"}))
 
         assert (identity.query_id, identity.checkpoint) == (MINE, "/named")
         with pytest.raises((RuntimeError, ExactlyOnceError)):
@@ -153,9 +150,7 @@ def test_where_spark_does_not_tell_the_place_the_option_is_read(monkeypatch: pyt
 # ---- Spark Connect, which does not tell the query
 
 
-def test_on_connect_a_checkpoint_that_has_finished_the_batch_is_another_ones(
-    tmp_path: Path, connect: Any
-) -> None:
+def test_on_connect_a_checkpoint_that_has_finished_the_batch_is_another_ones(tmp_path: Path, connect: Any) -> None:
     named = checkpoint(tmp_path / "other", ANOTHER, logged=3, committed=3)
     writer = ExactlyOnceWriter({**GIVEN, "checkpointLocation": named})
 
@@ -206,9 +201,7 @@ def test_a_query_whose_writer_names_another_ones_checkpoint_is_refused_before_it
 
     # The own one is taken in both, also by another name.
     (tmp_path / "link").symlink_to(first)
-    writer = ExactlyOnceWriter(
-        options_of(kafka, name, **written | {"checkpointLocation": str(tmp_path / "link")})
-    )
+    writer = ExactlyOnceWriter(options_of(kafka, name, **written | {"checkpointLocation": str(tmp_path / "link")}))
     assert run(in_a_thread, 2) == ""
     writer = ExactlyOnceWriter(options_of(kafka, name, **written | {"checkpointLocation": str(first)}))
     assert run(writer, 3) == ""

@@ -1,4 +1,6 @@
-"""query.stop() in the middle of a batch: Spark's stream thread gets a text that it takes for a stop, and that its pattern can hold."""
+"""query.stop() in the middle of a batch: Spark's stream thread gets a text that it takes for a stop, and that its
+pattern can hold.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,7 @@ from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter, QueryS
 
 JAVA = (
     "An error occurred while calling z:org.apache.commons.io.IOUtils.toString.\n"
-    ": java.nio.channels.ClosedByInterruptException\n"
-    + "\tat org.apache.spark.Some.frame(Some.scala:1)\n"
-    * 120
+    ": java.nio.channels.ClosedByInterruptException\n" + "\tat org.apache.spark.Some.frame(Some.scala:1)\n" * 120
 )
 
 CANCELLED = (
@@ -59,9 +59,7 @@ def cancelled_before_it_was_interrupted() -> None:
 
 
 def cancelled_by_a_person() -> None:
-    raise Py4JJavaError(
-        "[SPARK_JOB_CANCELLED] Job 7 cancelled because of a click in Spark's pages SQLSTATE: XXKDA"
-    )
+    raise Py4JJavaError("[SPARK_JOB_CANCELLED] Job 7 cancelled because of a click in Spark's pages SQLSTATE: XXKDA")
 
 
 def failed_for_another_reason() -> None:
@@ -86,10 +84,10 @@ def text_of(monkeypatch: pytest.MonkeyPatch, step: object) -> tuple[type[BaseExc
         cancelled_before_it_was_interrupted,
     ],
 )
-def test_a_stop_is_a_short_text_wherever_it_interrupts_the_batch(
-    monkeypatch: pytest.MonkeyPatch, step: object
-) -> None:
-    """The offset log's error had Java's stack trace behind it: 9,500 characters, and Spark's pattern overflowed its stack."""
+def test_a_stop_is_a_short_text_wherever_it_interrupts_the_batch(monkeypatch: pytest.MonkeyPatch, step: object) -> None:
+    """The offset log's error had Java's stack trace behind it: 9,500 characters, and Spark's pattern overflowed its
+    stack.
+    """
     kind, text = text_of(monkeypatch, step)
 
     assert kind is QueryStopped

@@ -1,4 +1,5 @@
-"""`register(spark)`: what driver and executors lack is one sentence before a query starts, and what was registered is found.
+"""`register(spark)`: what driver and executors lack is one sentence before a query starts, and what was registered is
+found.
 
 The executors' Python of a case is a script that starts a real Python; Spark starts it as it starts any other.
 """
@@ -36,8 +37,9 @@ Script = Callable[..., str]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """script(workers, driver=...): the path of a program that Spark can use as its Python. `workers`: the shell's words in
-    front of the arguments of a worker; `driver`: those of the Python that is asked on the driver."""
+    """script(workers, driver=...): the path of a program that Spark can use as its Python. `workers`: the shell's words
+    in front of the arguments of a worker; `driver`: those of the Python that is asked on the driver.
+    """
 
     def write(workers: str, driver: str = f'exec "{sys.executable}"') -> str:
         program = tmp_path / "python"
@@ -105,9 +107,7 @@ def test_a_package_that_is_missing_in_the_drivers_python_is_named_before_a_job_r
     error = refused(script("exit 3;", driver=f"cd /; {without_this_package(BARE)}"))
 
     assert error.facts["where"] == "driver"
-    assert (
-        "the Python of the driver" in error.message and "No module named 'pyspark_kafka_eos'" in error.message
-    )
+    assert "the Python of the driver" in error.message and "No module named 'pyspark_kafka_eos'" in error.message
 
 
 def test_another_version_on_the_executors_is_named_with_both_versions(
@@ -252,7 +252,9 @@ print("RESULT", before, after, stopped)
 
 
 def program(directory: Path, way: str, environ: dict[str, str]) -> list[str]:
-    """The words that PROGRAM prints, as started by cron: from another directory, in an environment with nothing of ours."""
+    """The words that PROGRAM prints, as started by cron: from another directory, in an environment with nothing of
+    ours.
+    """
     import socket
 
     (directory / "program.py").write_text(PROGRAM)

@@ -1,5 +1,6 @@
-"""A planted password is looked for wherever a query leaves something: plans, logs at DEBUG, the event log, checkpoints, Kafka, and the
-arguments of every process. Apache Kafka asks for the login."""
+"""A planted password is looked for wherever a query leaves something: plans, logs at DEBUG, the event log, checkpoints,
+Kafka, and the arguments of every process. Apache Kafka asks for the login.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +65,7 @@ def records(kafka: Guarded, topics: list[str]) -> dict[str, list[bytes]]:
         while time.monotonic() - quiet_since < WITHIN_S:
             message = reader.poll(1.0)
             if message is not None and message.error() is None:
-                found[message.topic()].append(
-                    repr((message.key(), message.value(), message.headers())).encode()
-                )
+                found[message.topic()].append(repr((message.key(), message.value(), message.headers())).encode())
                 quiet_since = time.monotonic()
             elif all(found.values()):
                 break
@@ -115,9 +114,7 @@ def test_a_planted_password_is_nowhere(guarded: tuple[Guarded, str], tmp_path: P
     log, seen = tmp_path / "log", list[str]()
     with log.open("wb") as out:
         words = [sys.executable, "-m", "tests.pyspark_kafka_eos.spark.secret_job", str(settings)]
-        job = subprocess.Popen(
-            words, stdout=out, stderr=subprocess.STDOUT, env=environ, start_new_session=True
-        )
+        job = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, env=environ, start_new_session=True)
         try:
             until = time.monotonic() + WAIT_S
             while job.poll() is None and time.monotonic() < until:
@@ -138,7 +135,5 @@ def test_a_planted_password_is_nowhere(guarded: tuple[Guarded, str], tmp_path: P
     # And has it nowhere.
     assert PLANTED not in said
     assert seen == []
-    assert [
-        each for each in folder.rglob("*") if each.is_file() and PLANTED.encode() in each.read_bytes()
-    ] == []
+    assert [each for each in folder.rglob("*") if each.is_file() and PLANTED.encode() in each.read_bytes()] == []
     assert [each for part in kept.values() for each in part if PLANTED.encode() in each] == []

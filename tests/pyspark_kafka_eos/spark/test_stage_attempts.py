@@ -17,10 +17,7 @@ from pyspark_kafka_eos.spark.sink.stage_attempts import ask_spark, require_one_a
 
 def seals(*numbers: int, stage: int = 7) -> list[Seal]:
     """Of tasks with these numbers, each the next slot."""
-    return [
-        Seal(f"p.{slot}", slot, None, 0, stage=StageTask(stage, number))
-        for slot, number in enumerate(numbers)
-    ]
+    return [Seal(f"p.{slot}", slot, None, 0, stage=StageTask(stage, number)) for slot, number in enumerate(numbers)]
 
 
 def nobody(stage: int) -> int | None:
@@ -63,9 +60,7 @@ def test_a_stage_that_was_attempted_twice_is_refused_with_its_number() -> None:
         return 1
 
     # The case as it was seen: 2 sealed, 3 could not fetch, 4 and 5 wrote the shuffle again, 6 is the second attempt's.
-    with pytest.raises(
-        AttemptRefused, match=r"stage 7 in 2 attempts.*no record of the batch is visible"
-    ) as refused:
+    with pytest.raises(AttemptRefused, match=r"stage 7 in 2 attempts.*no record of the batch is visible") as refused:
         require_one_attempt(seals(2, 6), second)
 
     assert asked == [7]

@@ -85,9 +85,7 @@ def test_a_login_of_the_options_wins(spark: SparkSession, put: Put) -> None:
     assert security(ExactlyOnceWriter(GIVEN | own))["sasl_plain_username"] == "u"
 
 
-def test_another_clusters_token_is_not_taken(
-    spark: SparkSession, put: Put, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_clusters_token_is_not_taken(spark: SparkSession, put: Put, caplog: pytest.LogCaptureFixture) -> None:
     put("prod", "token-1", target__bootstrap__servers__regex="elsewhere:.*")
 
     with caplog.at_level(logging.WARNING):
@@ -95,9 +93,7 @@ def test_another_clusters_token_is_not_taken(
     assert caplog.records == []
 
 
-def test_a_cluster_without_a_token_is_told(
-    spark: SparkSession, put: Put, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cluster_without_a_token_is_told(spark: SparkSession, put: Put, caplog: pytest.LogCaptureFixture) -> None:
     put("prod", None)
 
     with caplog.at_level(logging.WARNING):

@@ -32,8 +32,5 @@ _SECTIONS = (
 )
 
 BREACHES: tuple[Breach, ...] = tuple(
-    Breach(rule, planted)
-    for section in _SECTIONS
-    for rule, several in section.BREACHES.items()
-    for planted in several
+    Breach(rule, planted) for section in _SECTIONS for rule, several in section.BREACHES.items() for planted in several
 )

@@ -22,9 +22,7 @@ from tests.simulation.planted.table import BUGS
 
 def main() -> int:
     """Do what the command line names."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.simulation.planted", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="words of the names of the bugs to hunt (all)")
     parser.add_argument("--again", action="store_true", help="also those that have a known seed")
     parser.add_argument("--seeds", type=int, default=MOST_SEEDS, help=f"at most ({MOST_SEEDS})")

@@ -1,6 +1,7 @@
 """The seeds under which the bugs were caught, kept in `known.json` by the command.
 
-A seed is good for one version of the product and the simulation: where either changes what is sent, another seed may be due.
+A seed is good for one version of the product and the simulation: where either changes what is sent, another seed may be
+due.
 """
 
 from __future__ import annotations
@@ -22,11 +23,7 @@ class Caught:
 
 
 def _load() -> dict[str, Caught]:
-    return (
-        {name: Caught(**fields) for name, fields in json.loads(FILE.read_text()).items()}
-        if FILE.exists()
-        else {}
-    )
+    return {name: Caught(**fields) for name, fields in json.loads(FILE.read_text()).items()} if FILE.exists() else {}
 
 
 KNOWN: dict[str, Caught] = _load()

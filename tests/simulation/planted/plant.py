@@ -44,10 +44,6 @@ def play_with(bug: Bug, seed: int) -> Outcome:
 def hunt(bug: Bug, most: int = MOST_SEEDS) -> Outcome | None:
     """The first seed whose history is refused with the bug."""
     return next(
-        (
-            each
-            for each in (play_with(bug, seed) for seed in range(bug.first, bug.first + most))
-            if each.problems
-        ),
+        (each for each in (play_with(bug, seed) for seed in range(bug.first, bug.first + most)) if each.problems),
         None,
     )

@@ -1,7 +1,8 @@
 """The faults under which planted bugs show: by crash point, by name.
 
 Does not know: the bugs.
-Invariants: a recipe draws nothing, so the seed decides about the network alone; `storm` and `at a step` are the exceptions.
+Invariants: a recipe draws nothing, so the seed decides about the network alone; `storm` and `at a step` are the
+exceptions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from tests.simulation.watch import OUTPUT
 Act = Callable[[Scene], None]
 
 UNANSWERED_S = 80.0
-"""A little longer than a client asks for an outcome, so that what follows from not knowing it meets a broker that answers."""
+"""A little longer than a client asks for an outcome, so that what follows from not knowing it meets a broker that
+answers.
+"""
 
 
 def at(moments: Mapping[str | tuple[str, int], Sequence[Act]]) -> Faults:
@@ -75,8 +78,9 @@ def short_zombie(scene: Scene) -> None:
 
 
 def moved_on(scene: Scene) -> None:
-    """The driver is killed, and Spark's commit log has its batch as done: somebody put it there, or the function of `foreachBatch` returned
-    when the batch was run again."""
+    """The driver is killed, and Spark's commit log has its batch as done: somebody put it there, or the function of
+    `foreachBatch` returned when the batch was run again.
+    """
     scene.world.fired["commit log moved on"] += 1
     KILL(scene)
     scene.job.done_batches += 1
@@ -107,9 +111,7 @@ def later(seconds: float, act: Act) -> Act:
     return lambda scene: scene.world.schedule(seconds, lambda: act(scene))
 
 
-def forgotten(
-    topic: str, *, commit: bool | None = True, transactional_id: str | None = None, skip: int = 0
-) -> Act:
+def forgotten(topic: str, *, commit: bool | None = True, transactional_id: str | None = None, skip: int = 0) -> Act:
     """The broker counts a marker as written and does not write it."""
 
     def act(scene: Scene) -> None:
@@ -174,9 +176,7 @@ def refused_for_now(api: str, code: Code, transactional_id: str) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.inject(
-            Fault(Wire.ERROR, api=api, code=code, transactional_id=transactional_id)
-        )
+        scene.broker.node.parts.faults.inject(Fault(Wire.ERROR, api=api, code=code, transactional_id=transactional_id))
         scene.world.fired["refused for now"] += 1
 
     return act
@@ -194,7 +194,9 @@ def each_output(act: Callable[[Scene, Node, TopicPartition], None]) -> Act:
 
 
 def lose_in_election(scene: Scene, node: Node, where: TopicPartition) -> None:
-    """A leader is elected that has nothing of the first batch, and the client hears of it at its next question about producers."""
+    """A leader is elected that has nothing of the first batch, and the client hears of it at its next question about
+    producers.
+    """
     if where.partition == 0:
         node.parts.leaders.elect(where, 0)
         node.parts.readers.wake(where)
@@ -302,7 +304,8 @@ RECIPES: Mapping[str, Faults] = {
     ),
     "the decision's answer held up": at({"decision-written": [cut("broker", "driver")]}),
     "the decision held up": at({"decision-written": [cut("driver", "broker")]}),
-    # The fifth ListOffsets is that of the look behind the coordinators' answers. The tasks freeze, so the answers are old ones.
+    # The fifth ListOffsets is that of the look behind the coordinators' answers. The tasks freeze, so the answers are
+    # old ones.
     "a zombie ends its batch while its successor judges the ledger": at(
         {
             ("before-init-producer-id", 3): [

@@ -18,9 +18,11 @@ TASK = "pyspark_kafka_eos.commit.machine.per_task"
 
 @dataclass(frozen=True, kw_only=True)
 class Bug(Planted):
-    """`takes_back` is the rule or the mended finding that is gone, `recipe` the faults under which that shows. `job`: a name of `SHAPES`.
-    `life`: of so many batches, struck as `long_life` says. Not `watched`: records are lost, which no look at the logs allows, so only the
-    end is judged."""
+    """`takes_back` is the rule or the mended finding that is gone, `recipe` the faults under which that shows. `job`: a
+    name of `SHAPES`.
+    `life`: of so many batches, struck as `long_life` says. Not `watched`: records are lost, which no look at the logs
+    allows, so only the end is judged.
+    """
 
     takes_back: str
     recipe: str

@@ -62,7 +62,9 @@ class Join:
 
 @dataclass(frozen=True)
 class Sync:
-    """SyncGroup. Only the leader's `assignments` count. `protocol_type` and `protocol_name` are None before version 5."""
+    """SyncGroup. Only the leader's `assignments` count. `protocol_type` and `protocol_name` are None before version
+    5.
+    """
 
     now_ms: int
     ticket: int

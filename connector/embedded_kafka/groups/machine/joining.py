@@ -218,9 +218,7 @@ def _return_of_static(draft: Draft, event: Join, leader: str | None) -> None:
     leads = group.leader == new_id
     # The new id must be in the log before the member acts under it: after a restart the old one would fence it.
     draft.say(Store(required=True))
-    answer = answer_with_generation(
-        draft.group, event.ticket, new_id, to_leader=leads and event.skips_assignment
-    )
+    answer = answer_with_generation(draft.group, event.ticket, new_id, to_leader=leads and event.skips_assignment)
     if event.skips_assignment:
         draft.say(replace(answer, skip_assignment=leads))
     else:

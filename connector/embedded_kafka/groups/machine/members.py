@@ -68,11 +68,11 @@ def common_protocols(members: Members) -> set[str]:
 
 
 def elect_protocol(members: Members) -> str:
-    """Each member votes for the first of its protocols that all support; most votes win, and of equal ones the first."""
+    """Each member votes for the first of its protocols that all support; most votes win, and of equal ones the
+    first.
+    """
     candidates = common_protocols(members)
-    votes = Counter(
-        next(name for name, _ in member.protocols if name in candidates) for member in members.values()
-    )
+    votes = Counter(next(name for name, _ in member.protocols if name in candidates) for member in members.values())
     return votes.most_common(1)[0][0]
 
 

@@ -9,7 +9,8 @@ Invariants:
 - Every ticket is answered once.
 - An assignment is sent only after the value that holds it was stored.
 - A group has at most `Limits.max_members` members and as many ids in reserve.
-Source: Kafka's GroupCoordinator and ClassicGroup; KIP-345 (static members), KIP-394 (member ids), KIP-814 (skipped assignment).
+Source: Kafka's GroupCoordinator and ClassicGroup; KIP-345 (static members), KIP-394 (member ids), KIP-814 (skipped
+assignment).
 """
 
 from __future__ import annotations
@@ -97,8 +98,7 @@ def _of_generation(group: Group, event: Heartbeat | Sync | CommitOffsets) -> Ref
 def _sync_refusal(group: Group, event: Sync) -> Refusal | None:
     refusal = _of_generation(group, event)
     if refusal is None and (
-        event.protocol_type not in (None, group.protocol_type)
-        or event.protocol_name not in (None, group.protocol_name)
+        event.protocol_type not in (None, group.protocol_type) or event.protocol_name not in (None, group.protocol_name)
     ):
         return Refusal.INCONSISTENT_GROUP_PROTOCOL
     return refusal
@@ -311,9 +311,7 @@ def on_loaded(group: Group, event: Loaded) -> Step:
 
 
 MOVES: Moves[State] = {
-    (State.EMPTY, Join): Move(
-        on_join_empty, State.EMPTY, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
-    ),
+    (State.EMPTY, Join): Move(on_join_empty, State.EMPTY, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE),
     (State.EMPTY, Sync): Move(on_sync_empty, State.EMPTY),
     (State.EMPTY, Heartbeat): Move(on_heartbeat_empty, State.EMPTY),
     (State.EMPTY, Leave): Move(on_leave, State.EMPTY),
@@ -322,9 +320,7 @@ MOVES: Moves[State] = {
     (State.EMPTY, Delete): Move(on_delete_empty, State.DEAD),
     (State.EMPTY, Close): Move(on_close, State.DEAD),
     (State.EMPTY, Loaded): Move(on_loaded, State.EMPTY),
-    (State.PREPARING_REBALANCE, Join): Move(
-        on_join_preparing, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE
-    ),
+    (State.PREPARING_REBALANCE, Join): Move(on_join_preparing, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE),
     (State.PREPARING_REBALANCE, Sync): Move(on_sync_preparing, State.PREPARING_REBALANCE),
     (State.PREPARING_REBALANCE, Heartbeat): Move(on_heartbeat_preparing, State.PREPARING_REBALANCE),
     (State.PREPARING_REBALANCE, Leave): Move(
@@ -336,9 +332,7 @@ MOVES: Moves[State] = {
     ),
     (State.PREPARING_REBALANCE, Delete): Move(on_delete, State.PREPARING_REBALANCE),
     (State.PREPARING_REBALANCE, Close): Move(on_close, State.DEAD),
-    (State.COMPLETING_REBALANCE, Join): Move(
-        on_join_completing, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
-    ),
+    (State.COMPLETING_REBALANCE, Join): Move(on_join_completing, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE),
     (State.COMPLETING_REBALANCE, Sync): Move(on_sync_completing, State.COMPLETING_REBALANCE, State.STABLE),
     (State.COMPLETING_REBALANCE, Heartbeat): Move(on_heartbeat, State.COMPLETING_REBALANCE),
     (State.COMPLETING_REBALANCE, Leave): Move(
@@ -351,9 +345,7 @@ MOVES: Moves[State] = {
     (State.COMPLETING_REBALANCE, Delete): Move(on_delete, State.COMPLETING_REBALANCE),
     (State.COMPLETING_REBALANCE, Close): Move(on_close, State.DEAD),
     (State.COMPLETING_REBALANCE, NotStored): Move(on_assignment_not_stored, State.PREPARING_REBALANCE),
-    (State.STABLE, Join): Move(
-        on_join_stable, State.STABLE, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
-    ),
+    (State.STABLE, Join): Move(on_join_stable, State.STABLE, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE),
     (State.STABLE, Sync): Move(on_sync_stable, State.STABLE),
     (State.STABLE, Heartbeat): Move(on_heartbeat, State.STABLE),
     (State.STABLE, Leave): Move(on_leave, State.STABLE, State.EMPTY, State.PREPARING_REBALANCE),

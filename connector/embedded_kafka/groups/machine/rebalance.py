@@ -100,9 +100,7 @@ def _complete(draft: Draft, now_ms: int) -> None:
     for member in members.values():
         if member.join_ticket is not None:
             leads = member.member_id == draft.group.leader
-            draft.say(
-                answer_with_generation(draft.group, member.join_ticket, member.member_id, to_leader=leads)
-            )
+            draft.say(answer_with_generation(draft.group, member.join_ticket, member.member_id, to_leader=leads))
         deadline_ms = now_ms + member.session_timeout_ms
         draft.put(replace(member, join_ticket=None, new=False, deadline_ms=deadline_ms))
 

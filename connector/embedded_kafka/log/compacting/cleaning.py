@@ -30,9 +30,7 @@ class Due:
     ratio: float
 
 
-def find(
-    segments: Sequence[Segment], config: LogConfig, clean_up_to: int, stable: int, now_ms: int
-) -> Due | None:
+def find(segments: Sequence[Segment], config: LogConfig, clean_up_to: int, stable: int, now_ms: int) -> Due | None:
     """The part of a log to clean. If the part reaches behind the active segment's first offset, the caller
     has to seal that segment first.
 

@@ -218,9 +218,7 @@ class Compaction:
 
     # ---- second pass: write the remaining records into new segments
 
-    def _clean(
-        self, group: list[Segment], transactions: Transactions
-    ) -> Generator[Blocking | None, None, bool]:
+    def _clean(self, group: list[Segment], transactions: Transactions) -> Generator[Blocking | None, None, bool]:
         """False: segments of the group were removed in the meantime, so nothing was replaced."""
         modified = group[-1].log.path.stat().st_mtime_ns
         cleaned = Segment(swap.begin(self._directory), group[0].base_offset, create=True)
@@ -375,9 +373,7 @@ class _Writer:
         written = records.parse_header(batch) or header
         self._waiting.append(batch)
         self._bytes += len(batch)
-        self._cleaned.note(
-            written.last_offset, written.max_timestamp_ms, written.size, position, self._interval_bytes
-        )
+        self._cleaned.note(written.last_offset, written.max_timestamp_ms, written.size, position, self._interval_bytes)
         if self._bytes >= _WRITE_BYTES:
             self.flush()
 

@@ -53,9 +53,7 @@ def rebuilt(header: BatchHeader, body: bytes, kept: Sequence[Place], horizon_ms:
 def emptied(header: BatchHeader) -> bytes:
     """The batch without records; the header keeps the offsets and sequences that its producer had reached."""
     attributes = header.attributes & records.KEPT_WHEN_EMPTY
-    return bytes(
-        records.framed(header._replace(attributes=attributes, base_timestamp_ms=_NO_TIMESTAMP, count=0), b"")
-    )
+    return bytes(records.framed(header._replace(attributes=attributes, base_timestamp_ms=_NO_TIMESTAMP, count=0), b""))
 
 
 def _at_distance(body: bytes, place: Place, timestamp_delta: int) -> bytes:

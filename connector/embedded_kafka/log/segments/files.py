@@ -4,8 +4,8 @@ Owns: file descriptors, the handling of a full disk.
 Does not know: what the bytes mean.
 Invariants:
 - After a failed append the file has its previous length, or the next append restores that length before it writes.
-- A descriptor is closed when nobody uses it any more: brokers in several threads of one process share the limit, and one of them may
-  need room while another writes.
+- A descriptor is closed when nobody uses it any more: brokers in several threads of one process share the limit, and
+  one of them may need room while another writes.
 """
 
 from __future__ import annotations
@@ -192,6 +192,4 @@ def storage_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(
-            Code.KAFKA_STORAGE_ERROR, f"the log in {directory} cannot be used now: {error}"
-        ) from error
+        raise Refused(Code.KAFKA_STORAGE_ERROR, f"the log in {directory} cannot be used now: {error}") from error

@@ -71,12 +71,8 @@ class Segment:
         self._make_indexes(grows=not sealed)
 
     def _make_indexes(self, *, grows: bool) -> None:
-        self.index = OffsetIndex(
-            file_path(self.directory, self.base_offset, ".index"), self.base_offset, grows=grows
-        )
-        self.times = TimeIndex(
-            file_path(self.directory, self.base_offset, ".timeindex"), self.base_offset, grows=grows
-        )
+        self.index = OffsetIndex(file_path(self.directory, self.base_offset, ".index"), self.base_offset, grows=grows)
+        self.times = TimeIndex(file_path(self.directory, self.base_offset, ".timeindex"), self.base_offset, grows=grows)
         self.aborted = AbortedIndex(file_path(self.directory, self.base_offset, ".txnindex"), grows=grows)
         self._entry_files = (self.index.entries, self.times.entries, self.aborted.entries)
         self._bytes_since_entry = 0
@@ -111,9 +107,7 @@ class Segment:
         self.log.append(buffers, sync=sync)
         return position
 
-    def note(
-        self, last_offset: int, max_timestamp_ms: int, size: int, position: int, interval_bytes: int
-    ) -> None:
+    def note(self, last_offset: int, max_timestamp_ms: int, size: int, position: int, interval_bytes: int) -> None:
         """Add the batch at this position to the indexes."""
         if max_timestamp_ms >= 0 and (self._highest is None or max_timestamp_ms > self._highest[0]):
             self._highest = (max_timestamp_ms, last_offset)
@@ -210,9 +204,7 @@ class Segment:
 
     # ---- finding
 
-    def batches(
-        self, position: int, expected: int | None = None
-    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def batches(self, position: int, expected: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, bytes) of each batch from a position on.
 
         Ends before the first batch that is incomplete, has a wrong CRC, or does not follow `expected`
@@ -238,10 +230,9 @@ class Segment:
             expected = header.last_offset + 1
             position += header.size
 
-    def serve(
-        self, offset: int, max_bytes: int, limit: int, *, at_least_one: bool
-    ) -> tuple[memoryview, int, int]:
-        """(bytes of whole batches, their position, the offset behind them) from the batch with `offset` on, before `limit`.
+    def serve(self, offset: int, max_bytes: int, limit: int, *, at_least_one: bool) -> tuple[memoryview, int, int]:
+        """(bytes of whole batches, their position, the offset behind them) from the batch with `offset` on, before
+        `limit`.
 
         The offset behind is the segment's end where a cleaner left no batch from `offset` on.
         Refused(CORRUPT_MESSAGE) where the first batch is damaged.

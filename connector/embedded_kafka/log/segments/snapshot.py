@@ -27,7 +27,8 @@ from embedded_kafka.log.segments.files import write_whole
 _VERSION = 1
 _HEAD = struct.Struct(">hIi")
 _ENTRIES_AT = 6
-# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of the transaction
+# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of the
+# transaction
 _ENTRY = struct.Struct(">qhiqiqiq")
 
 
@@ -69,9 +70,7 @@ def read(path: Path, now_ms: int) -> list[ProducerState] | None:
         return None
     states: dict[int, ProducerState] = {}
     for entry in _ENTRY.iter_unpack(content[_HEAD.size :]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, open_since = (
-            entry
-        )
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, open_since = entry
         batches = states[producer_id].batches if producer_id in states else ()
         batch = RememberedBatch(last_sequence, last_offset, delta, timestamp_ms)
         if last_offset < 0:

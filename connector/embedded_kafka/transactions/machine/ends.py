@@ -77,9 +77,7 @@ def judge_v2(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
         return Refusal.CONCURRENT_TRANSACTIONS
     given = event.identity
     # The end that is repeated has exchanged the producer id, because the epochs of the old one ran out.
-    overflowed = (
-        given.producer_id == entry.previous_producer_id and given.epoch == MAX_EPOCH - 1 and entry.epoch == 0
-    )
+    overflowed = given.producer_id == entry.previous_producer_id and given.epoch == MAX_EPOCH - 1 and entry.epoch == 0
     if given.producer_id != entry.producer_id and not overflowed:
         return Refusal.INVALID_PRODUCER_ID_MAPPING
     before = overflowed or entry.epoch == given.epoch + 1

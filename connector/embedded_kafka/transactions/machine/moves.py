@@ -81,9 +81,7 @@ class Transaction:
     def expired(self, now_ms: int, after_ms: int) -> bool:
         """Whether the id is unused, without a transaction, for that long."""
         return (
-            self.pending is None
-            and (self.state, Expire) in MOVES
-            and self.current.last_update_ms <= now_ms - after_ms
+            self.pending is None and (self.state, Expire) in MOVES and self.current.last_update_ms <= now_ms - after_ms
         )
 
     def due_ms(self, after_ms: int) -> int | None:
@@ -240,9 +238,7 @@ def on_end(value: Transaction, event: End) -> Step:
         state = State.PREPARE_COMMIT if event.commit else State.PREPARE_ABORT
         if bumps:
             return _prepare_bumped(value, state, event.now_ms, event.fresh_id)
-        return _prepare(
-            value, state=state, last_update_ms=event.now_ms, next_producer_id=NO_PRODUCER_ID, version=0
-        )
+        return _prepare(value, state=state, last_update_ms=event.now_ms, next_producer_id=NO_PRODUCER_ID, version=0)
     if ends is Ends.REPEATED:
         return value, (Answer(value.current.identity),)
     if ends is Ends.WAIT:
@@ -270,8 +266,8 @@ def _prepare_bumped(value: Transaction, state: State, now_ms: int, fresh_id: int
 
 
 def _fence(value: Transaction, now_ms: int, server_version: int, fresh_id: int | None) -> Step:
-    # Bumped once: 4.0 and 4.1.0 bumped twice here under version 2 (KAFKA-19367), and KAFKA-20090 gave it a new producer id
-    # where the epochs run out.
+    # Bumped once: 4.0 and 4.1.0 bumped twice here under version 2 (KAFKA-19367), and KAFKA-20090 gave it a new producer
+    # id where the epochs run out.
     if server_version >= EPOCH_BUMP_VERSION:
         return _prepare_bumped(value, State.PREPARE_ABORT, now_ms, fresh_id)
     return _prepare(
@@ -309,9 +305,7 @@ def on_logged(value: Transaction, event: Logged) -> Step:
     """The change is made and answered. A decision: its completion is prepared, and the markers go out."""
     entry = value.pending
     if entry is None:
-        raise IllegalMove(
-            "transaction: nothing was being logged; nothing has changed", {"state": value.state.name}
-        )
+        raise IllegalMove("transaction: nothing was being logged; nothing has changed", {"state": value.state.name})
     after = replace(value, current=entry, pending=None)
     if entry.state in _PREPARED:
         return _complete(after, event.now_ms, resumed=False)
@@ -342,9 +336,7 @@ def _complete(value: Transaction, now_ms: int, *, resumed: bool) -> Step:
         partitions=frozenset(),
         last_update_ms=now_ms,
     )
-    markers = WriteMarkers(
-        entry.identity, commit, entry.partitions, entry.version, entry.last_update_ms, resumed
-    )
+    markers = WriteMarkers(entry.identity, commit, entry.partitions, entry.version, entry.last_update_ms, resumed)
     return replace(value, pending=completed), (Answer(completed.identity), markers)
 
 
@@ -364,9 +356,7 @@ def on_finish(value: Transaction, event: Finish) -> Step:
 def on_completed(value: Transaction, event: Logged) -> Step:
     """The next transaction may begin."""
     if value.pending is None:
-        raise IllegalMove(
-            "transaction: nothing was being logged; nothing has changed", {"state": value.state.name}
-        )
+        raise IllegalMove("transaction: nothing was being logged; nothing has changed", {"state": value.state.name})
     return replace(value, current=value.pending, pending=None), ()
 
 

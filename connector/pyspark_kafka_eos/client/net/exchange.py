@@ -4,8 +4,8 @@ Owns: the requests of a login and their order, which mechanism answers, what is 
 Does not know: sockets, when a login is due, what a refusal means.
 Invariants:
 - Credentials are read anew for each login, and no connection keeps them.
-- What a mechanism or a credential fails with is the cause of a `KafkaError`: any other class ends the library's refresh of the
-  metadata.
+- What a mechanism or a credential fails with is the cause of a `KafkaError`: any other class ends the library's refresh
+  of the metadata.
 - A token endpoint or a KDC is never asked on the loop's thread.
 """
 
@@ -144,9 +144,7 @@ class Logins:
 
 async def _agree(connection: Any, name: str, until: float) -> None:
     """Have the broker take this mechanism; its own error where it does not."""
-    answer = await connection._send_request(
-        SaslHandshakeRequest(mechanism=name, max_version=1), timeout_at=until
-    )
+    answer = await connection._send_request(SaslHandshakeRequest(mechanism=name, max_version=1), timeout_at=until)
     refusal = kafka_errors.for_code(answer.error_code)
     if refusal is not kafka_errors.NoError:
         raise refusal()

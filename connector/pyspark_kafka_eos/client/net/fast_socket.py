@@ -7,8 +7,8 @@ Invariants:
 - Everything happens on the loop's thread.
 - Each answer has memory of its own, because the records in it stay where they are (`answer_frames`).
 
-Measured: the library's reader costs 3.5 CPU s per GB fetched, nearly all of it copying; this one a third, and 0.1 s less since
-the decoder leaves the records in place.
+Measured: the library's reader costs 3.5 CPU s per GB fetched, nearly all of it copying; this one a third, and 0.1 s
+less since the decoder leaves the records in place.
 """
 
 from __future__ import annotations
@@ -133,6 +133,6 @@ class _Receiver:
 
 
 def _pages(size: int) -> memoryview:
-    # Not a bytearray: that would be filled with zeros first. No memory is kept from answer to answer: the allocator does that as
-    # well (measured with 8 MB).
+    # Not a bytearray: that would be filled with zeros first. No memory is kept from answer to answer: the allocator
+    # does that as well (measured with 8 MB).
     return np.empty(size, dtype=np.uint8).data

@@ -4,8 +4,8 @@ Owns: the longest pause that a broker may ask for.
 Does not know: the form and the content of an answer (`protocol.answer_frames`), what a caller does with a failure.
 Invariants: what is no answer to the oldest request ends the connection.
 
-Without the guard one wrong byte can end the coroutine that reads a connection with an IndexError: the connection then stays
-open, unread, and each request on it waits for its timeout.
+Without the guard one wrong byte can end the coroutine that reads a connection with an IndexError: the connection then
+stays open, unread, and each request on it waits for its timeout.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 from pyspark_kafka_eos.client.wire.answer_frames import Answers
 
 _THROTTLED_AT_MOST_MS = 60_000
-"""The longest pause that a broker may ask for (KIP-219). Kafka's quotas are kept over windows of 11 s. With half, a broker with
-longer windows would be asked too early; without a limit one wrong number shuts a connection for 24 days."""
+"""The longest pause that a broker may ask for (KIP-219). Kafka's quotas are kept over windows of 11 s. With half, a
+broker with longer windows would be asked too early; without a limit one wrong number shuts a connection for 24 days.
+"""
 
 
 def guard(connection: Any) -> None:

@@ -1,4 +1,5 @@
-"""kafka-python's loop over its sockets, with timers and look-ups whose cost does not depend on how many requests are on their way.
+"""kafka-python's loop over its sockets, with timers and look-ups whose cost does not depend on how many requests are on
+their way.
 
 Owns: when a timer runs, and what a cancelled one leaves behind; sockets that are watched, not waited for once.
 Does not know: connections, requests.
@@ -23,8 +24,9 @@ from kafka.net.selector import KernelEvent, NetworkSelector, Task, TaskState, yi
 from kafka_core import runtime
 
 _FEW = 64
-"""Cancelled timers that are left where they are, however few others there are. With half, small bursts are cleared more often; double
-gains nothing."""
+"""Cancelled timers that are left where they are, however few others there are. With half, small bursts are cleared more
+often; double gains nothing.
+"""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -72,8 +74,8 @@ def _nothing() -> Iterator[None]:
 class Loop(NetworkSelector):  # type: ignore[misc]
     """The library's loop. Every answer cancels the timer of its request.
 
-    The library searches its list of timers for that and orders it anew, which with 512 requests on their way takes longer than the
-    request. Here a cancelled timer stays in the list until its time comes or the list is cleared.
+    The library searches its list of timers for that and orders it anew, which with 512 requests on their way takes
+    longer than the request. Here a cancelled timer stays in the list until its time comes or the list is cleared.
     """
 
     def __init__(self, **configs: Any) -> None:
@@ -82,7 +84,9 @@ class Loop(NetworkSelector):  # type: ignore[misc]
         self._at_end: list[Callable[[], None]] = []
 
     def at_end_of_round(self, action: Callable[[], None]) -> None:
-        """Run `action`, which raises nothing, once everything is done that this round of the loop has to do; call on its thread."""
+        """Run `action`, which raises nothing, once everything is done that this round of the loop has to do; call on
+        its thread.
+        """
         self._at_end.append(action)
 
     def _poll_once(self, timeout: float | None = None) -> None:
@@ -160,7 +164,9 @@ class Loop(NetworkSelector):  # type: ignore[misc]
 
 
 def _as_it_runs(task: Any) -> Any:
-    """A plain function as the library would have it run, found without its questions what else it could be: 40 us of a request."""
+    """A plain function as the library would have it run, found without its questions what else it could be: 40 us of a
+    request.
+    """
     code = getattr(task, "__code__", None)
     return task if code is None or code.co_flags & _DEFERRED else yield_callback(task)
 

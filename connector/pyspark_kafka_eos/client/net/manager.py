@@ -1,13 +1,15 @@
 """kafka-python's connections to one cluster, with the first connection and its failures in our hands.
 
-Owns: the first connection (which server, how often, when to give up), the opening of a socket, the memory of a refused login.
+Owns: the first connection (which server, how often, when to give up), the opening of a socket, the memory of a refused
+login.
 Does not know: topics, transactions, what a request means.
 Invariants:
-- A failure that waiting cannot mend ends the first connection at once: the library would retry everything until the time is over,
-  and then report only that.
-- Credentials that a broker has refused are not sent to it again for `_REFUSED_FOR_S`: accounts are locked after a few wrong
-  passwords, and the library would send one every 50 ms.
-- What fails a connection after the first one is a `KafkaError`: any other class ends the library's refresh of the metadata.
+- A failure that waiting cannot mend ends the first connection at once: the library would retry everything until the
+  time is over, and then report only that.
+- Credentials that a broker has refused are not sent to it again for `_REFUSED_FOR_S`: accounts are locked after a few
+  wrong passwords, and the library would send one every 50 ms.
+- What fails a connection after the first one is a `KafkaError`: any other class ends the library's refresh of the
+  metadata.
 """
 
 from __future__ import annotations
@@ -42,19 +44,22 @@ from pyspark_kafka_eos.client.net.transport import PlainTransport, TlsTransport
 from pyspark_kafka_eos.model import ClientSettings
 
 _REFUSED_FOR_S = 10.0
-"""How long a refused login is repeated from memory. Half of it doubles the wrong passwords that a running query may send; with
-double an account that was mended works again only after so long."""
+"""How long a refused login is repeated from memory. Half of it doubles the wrong passwords that a running query may
+send; with double an account that was mended works again only after so long.
+"""
 
 _PROBE_S = 1.5
-"""How long to look for what a listener speaks that closes the connection. Half is too short for a far broker; with double the
-reason could come later than 3 s."""
+"""How long to look for what a listener speaks that closes the connection. Half is too short for a far broker; with
+double the reason could come later than 3 s.
+"""
 
 _OTHERS_S = 1.5
 """How long each other server is tried once one has refused for good, for the same reason."""
 
 _SILENT_LOGINS = 3
-"""So many connections that end in the middle of a login are a refusal: some brokers give no other answer. With fewer, a broker that
-is shut down at that moment would be one."""
+"""So many connections that end in the middle of a login are a refusal: some brokers give no other answer. With fewer, a
+broker that is shut down at that moment would be one.
+"""
 
 REFUSED = (
     kafka_errors.SaslAuthenticationFailedError,
@@ -143,9 +148,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             raise NameFailed(str(error), getattr(error.__context__, "errno", None)) from None
         except (ValueError, OverflowError) as error:
             # A broker has named this address: a name that is none (UnicodeError), a port of more than 16 bits.
-            raise kafka_errors.KafkaConnectionError(
-                f"{node.host!r}:{node.port} is no address: {error}"
-            ) from None
+            raise kafka_errors.KafkaConnectionError(f"{node.host!r}:{node.port} is no address: {error}") from None
         failure: Exception = NameFailed(f"no address of {node.host}", None)
         for family, kind, number, _, address in found:
             sock = opener.socket(family, kind, number)
@@ -167,8 +170,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _do_bootstrap(self, deadline: float | None) -> bool:
         """Connect to one of the servers and read the brokers from it.
 
-        Raises the error of a refused login at once; another refusal that waiting cannot mend as soon as every server has one, or at
-        the deadline; else BrokerUnavailable at the deadline, with each server's last reason.
+        Raises the error of a refused login at once; another refusal that waiting cannot mend as soon as every server
+        has one, or at the deadline; else BrokerUnavailable at the deadline, with each server's last reason.
         """
         servers = self.cluster.bootstrap_brokers()
         addresses = {f"{each.host}:{each.port}" for each in servers}
@@ -183,9 +186,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                 left = delay if deadline is None else max(0.0, deadline - runtime.monotonic())
                 await self._bootstrap_wakeup(min(delay, left))
                 continue
-            allowed_s = (
-                _OTHERS_S if refused else self.socket_connection_setup_timeout_ms(server.node_id) / 1000
-            )
+            allowed_s = _OTHERS_S if refused else self.socket_connection_setup_timeout_ms(server.node_id) / 1000
             until = runtime.monotonic() + allowed_s
             failure = await self._bootstrap_from(server, until if deadline is None else min(until, deadline))
             if failure is None:
@@ -206,9 +207,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                 break
         if refused:
             raise next(iter(refused.values()))
-        if isinstance(failure, BaseException) and isinstance(
-            root := refusals.root_of(failure), TokenUnavailable
-        ):
+        if isinstance(failure, BaseException) and isinstance(root := refusals.root_of(failure), TokenUnavailable):
             raise root
         waited_ms = round((runtime.monotonic() - began) * 1000)
         seen = "; ".join(f"{address}: {reason}" for address, reason in sorted(reasons.items()))

@@ -43,8 +43,10 @@ _QUEUE_PER_CONNECTION = 10_000
 applies to Produce alone, and the producer's shell enforces it; every other request may queue."""
 
 MOST_UNANSWERED = 512
-"""Requests of one `call_many` that are on their way at once. Half would let connections run dry. The bound is from the time when the library
-searched all timers at each answer (10,000 EndTxn at once took 4.8 s); since `loop` does not, whether more would help was not measured."""
+"""Requests of one `call_many` that are on their way at once. Half would let connections run dry. The bound is from the
+time when the library searched all timers at each answer (10,000 EndTxn at once took 4.8 s); since `loop` does not,
+whether more would help was not measured.
+"""
 
 _ON_THE_WAY_MS = 1.0
 """How long until a queued request is on its way: the loop's next round writes it to the socket."""
@@ -53,8 +55,9 @@ _LOOP_ALIVE_S = 1.0
 """How often a waiting caller checks whether the loop still runs."""
 
 _ENDS_WITHIN_MS = 1_000
-"""How long closing waits for the loop. It is always between two requests' bytes or answers, so half would do on an idle machine; a loop
-that does not end within double is stuck, and its thread ends with the process."""
+"""How long closing waits for the loop. It is always between two requests' bytes or answers, so half would do on an idle
+machine; a loop that does not end within double is stuck, and its thread ends with the process.
+"""
 
 _CONNECT_TIMES = 2
 """How many request timeouts a connection may take before a request's own timeout begins: one to connect, one
@@ -97,9 +100,9 @@ class Network:
     def bootstrap(self, timeout_ms: int) -> None:
         """Connect to a bootstrap server.
 
-        At once: LoginRefused where one refuses the credentials; BrokerNotTrusted or OptionsError where every server fails for
-        a reason that waiting cannot mend. After `timeout_ms`: the same where one server fails so, else BrokerUnavailable with
-        each server's last reason.
+        At once: LoginRefused where one refuses the credentials; BrokerNotTrusted or OptionsError where every server
+        fails for a reason that waiting cannot mend. After `timeout_ms`: the same where one server fails so, else
+        BrokerUnavailable with each server's last reason.
         """
         try:
             self._manager.bootstrap(timeout_ms=timeout_ms)
@@ -153,9 +156,7 @@ class Network:
         """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each use."""
         place, name = self._dedicated.get((node, use), (None, node))
         if place != (host, port):
-            address = SimpleNamespace(
-                error_code=0, error_message=None, node_id=f"{node}.{use}", host=host, port=port
-            )
+            address = SimpleNamespace(error_code=0, error_message=None, node_id=f"{node}.{use}", host=host, port=port)
             name = self._manager.cluster.add_coordinator(address, 1, f"{node}.{use}")
             # The library makes an address anew for each of ten thousand ids, and never drops one.
             self._dedicated[node, use] = (host, port), name
@@ -194,8 +195,9 @@ class Network:
     ) -> list[Answer]:
         """Send the requests and wait for every answer, in the order given. Not from the loop's thread.
 
-        At most `MOST_UNANSWERED` are on their way at once. Bounded by one request timeout (`timeout_ms`, else the settings') and
-        two more for connecting, from the last answer on. `sent` is called on the loop's thread a moment after all requests were
+        At most `MOST_UNANSWERED` are on their way at once. Bounded by one request timeout (`timeout_ms`, else the
+        settings') and two more for connecting, from the last answer on. `sent` is called on the loop's thread a moment
+        after all requests were
         queued: they are in flight, most likely the last ones unanswered.
         """
         asked = _Asked(self, requests, timeout_ms, sent)
@@ -206,9 +208,7 @@ class Network:
             waiting_for, deadline = asked.left, runtime.monotonic() + allowed_ms / 1000
             while not asked.finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
-                    raise BrokerUnavailable(
-                        "the connections were closed while requests were unanswered", self._where()
-                    )
+                    raise BrokerUnavailable("the connections were closed while requests were unanswered", self._where())
                 if asked.left < waiting_for:
                     waiting_for, deadline = asked.left, runtime.monotonic() + allowed_ms / 1000
                 if runtime.monotonic() >= deadline:
@@ -250,16 +250,15 @@ class Network:
         return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
 
     def _translate(self, error: BaseException, node: Node) -> ExactlyOnceError:
-        """The error of one request. A name without an address and a file that cannot be read are no refusals here: brokers and
-        files come back while they are replaced."""
+        """The error of one request. A name without an address and a file that cannot be read are no refusals here:
+        brokers and files come back while they are replaced.
+        """
         known = self._manager.cluster.broker_metadata(node)
         address = "the broker" if known is None else f"{known.host}:{known.port}"
         refusal = refusals.refusal_of(error, address, self._asked)
         if isinstance(refusal, AuthorizationFailed):
             return refusal
-        unavailable = (
-            TokenUnavailable if isinstance(refusals.root_of(error), TokenUnavailable) else BrokerUnavailable
-        )
+        unavailable = TokenUnavailable if isinstance(refusals.root_of(error), TokenUnavailable) else BrokerUnavailable
         return unavailable(
             f"no answer from broker {node}: {refusals.reason_of(error)}",
             self._where(),
@@ -269,8 +268,8 @@ class Network:
 class _Asked:
     """The requests of one `call_many` and what came back. All but `finished` belongs to the loop's thread.
 
-    It must not refer to itself, as functions that name each other do: an answer of megabytes would stay in memory until Python's
-    collector looks for such circles, which in a process of many objects is once in thousands of batches.
+    It must not refer to itself, as functions that name each other do: an answer of megabytes would stay in memory until
+    Python's collector looks for such circles, which in a process of many objects is once in thousands of batches.
     """
 
     def __init__(
@@ -296,9 +295,7 @@ class _Asked:
         while self._following < total and self._following + self.left - total < MOST_UNANSWERED:
             index, (node, request) = self._following, self._requests[self._following]
             self._following += 1
-            self._network.send_on_loop(
-                node, request, functools.partial(self._answered, index), self._timeout_ms
-            )
+            self._network.send_on_loop(node, request, functools.partial(self._answered, index), self._timeout_ms)
         self._sending = False
         if self._sent is not None and self._following == total:
             self._network.later(_ON_THE_WAY_MS, self._sent)

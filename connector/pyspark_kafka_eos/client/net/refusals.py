@@ -50,9 +50,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACK
 _NO_COMMON_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE")
 _NO_COMMON_CIPHER = ("HANDSHAKE_FAILURE", "INSUFFICIENT_SECURITY", "NO_SHARED_CIPHER", "NO_CIPHERS_AVAILABLE")
 
-_SET_CERTIFICATE = (
-    "set kafka.ssl.keystore.location, or kafka.ssl.certificate.location and kafka.ssl.key.location"
-)
+_SET_CERTIFICATE = "set kafka.ssl.keystore.location, or kafka.ssl.certificate.location and kafka.ssl.key.location"
 
 
 class HandshakeFailed(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
@@ -259,9 +257,7 @@ def _not_trusted(error: ssl.SSLCertVerificationError, server: str, asked: Asked)
     if code in _UNKNOWN_AUTHORITY:
         path = asked.tls.trusts if asked.tls else None
         trusted = (
-            f"{path} (kafka.ssl.ca.location)"
-            if path
-            else "this machine; set kafka.ssl.ca.location to its PEM file"
+            f"{path} (kafka.ssl.ca.location)" if path else "this machine; set kafka.ssl.ca.location to its PEM file"
         )
         return OptionsError(
             f"the certificate of {server} is signed by an authority ({said}) that is not trusted by {trusted}; "

@@ -3,7 +3,8 @@
 Owns: the time that is left to a renewal.
 Does not know: credentials, the renewal itself.
 Invariants:
-- A session of more than 3.1 s is renewed at least `_WORK_MS` before its end, where that is not within a second of its beginning.
+- A session of more than 3.1 s is renewed at least `_WORK_MS` before its end, where that is not within a second of its
+  beginning.
 - No session is renewed within a second of its beginning.
 
 The library renews after 85 to 95 % of a session. With 1.2 s left of a 6 s token, the library's rule leaves 60 ms for
@@ -17,13 +18,15 @@ import functools
 from typing import Any
 
 _WORK_MS = 2_000
-"""What a renewal may take. With half, Apache Kafka ended 6 connections in 30 s of load with tokens of 6 s on a busy machine (the
-library's own rule left even less); double renews sessions of less than a minute more often for nothing."""
+"""What a renewal may take. With half, Apache Kafka ended 6 connections in 30 s of load with tokens of 6 s on a busy
+machine (the library's own rule left even less); double renews sessions of less than a minute more often for nothing.
+"""
 
 _LIBRARYS_LATEST = 0.95
 _SHORTEST_MS = 1_300
-"""The library renews after 85 % of it at the earliest, which is 1.1 s. Apache Kafka refuses a renewal within a second of the login
-(ILLEGAL_SASL_STATE) and ends the connection."""
+"""The library renews after 85 % of it at the earliest, which is 1.1 s. Apache Kafka refuses a renewal within a second
+of the login (ILLEGAL_SASL_STATE) and ends the connection.
+"""
 
 
 def renew_in_time(connection: Any) -> None:

@@ -1,17 +1,19 @@
-"""kafka-python's transports, which read and write in fewer steps, and deliver the bytes that arrived before the end of the stream.
+"""kafka-python's transports, which read and write in fewer steps, and deliver the bytes that arrived before the end of
+the stream.
 
-Owns: the order of bytes and failure when one read gives both; the deadline of a TLS handshake; what kind of server answers
-when it does not speak Kafka; when bytes go to the socket.
+Owns: the order of bytes and failure when one read gives both; the deadline of a TLS handshake; what kind of server
+answers when it does not speak Kafka; when bytes go to the socket.
 Does not know: the content of an answer, credentials, certificates.
 Invariants:
-- Bytes reach the decoder before the failure that follows them. A broker sends the refusal of a login and closes at once, so
-  both arrive together; the library would drop the refusal (kafka-python 3.0.12, `KafkaTCPTransport._read_from_sock`).
+- Bytes reach the decoder before the failure that follows them. A broker sends the refusal of a login and closes at
+  once, so both arrive together; the library would drop the refusal (kafka-python 3.0.12,
+  `KafkaTCPTransport._read_from_sock`).
 - A failure is a `KafkaError`: any other class would end the library's refresh of the metadata.
 - Bytes leave in the order in which they were written.
 
 The library makes a task for each write and registers the socket anew for each answer. Between records of megabytes the
-interpreter's own code is in no cache, so each step costs: of a Produce request of 1 MB they took 0.48 ms outside of the kernel with the
-library's steps, and 0.40 with these (medians of twelve runs each, ready-made batches).
+interpreter's own code is in no cache, so each step costs: of a Produce request of 1 MB they took 0.48 ms outside of the
+kernel with the library's steps, and 0.40 with these (medians of twelve runs each, ready-made batches).
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from kafka_core import runtime
 from pyspark_kafka_eos.client.net.loop import Loop
 
 _READ_BYTES = 64 * 1024
-"""Read at once; answers are small, and `fast_socket` reads those with records. Half takes a second look for many answers that
-came together; double only moves more memory."""
+"""Read at once; answers are small, and `fast_socket` reads those with records. Half takes a second look for many
+answers that came together; double only moves more memory.
+"""
 
 _MOST_PIECES = 1_024
 """Of one call that writes (Linux' IOV_MAX)."""
@@ -126,8 +129,9 @@ def _cause(failure: Exception) -> object:
 
 
 class PlainTransport(_Delivering, KafkaTCPTransport):  # type: ignore[misc]
-    """TCP without TLS. What is written in one round of the loop goes to the socket at its end, in one call; the library's task takes
-    what the socket does not."""
+    """TCP without TLS. What is written in one round of the loop goes to the socket at its end, in one call; the
+    library's task takes what the socket does not.
+    """
 
     def write(self, data: Any) -> None:
         """Send these bytes behind all earlier ones; ValueError where there are none, RuntimeError after the end."""
@@ -148,8 +152,8 @@ class PlainTransport(_Delivering, KafkaTCPTransport):  # type: ignore[misc]
     def _write_now(self) -> None:
         """Write what the socket takes; the library's task writes any rest.
 
-        On its own, that task waits on the selector first, for a socket that is nearly always writable, and then makes a call for
-        each piece.
+        On its own, that task waits on the selector first, for a socket that is nearly always writable, and then makes a
+        call for each piece.
         """
         waiting = self._write_buffer
         if not waiting:
@@ -171,7 +175,9 @@ class PlainTransport(_Delivering, KafkaTCPTransport):  # type: ignore[misc]
             waiting[0] = memoryview(waiting[0])[sent:]
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
-        """What has arrived, and the failure after which nothing follows. What is left is found by the loop's next look."""
+        """What has arrived, and the failure after which nothing follows. What is left is found by the loop's next
+        look.
+        """
         try:
             data: bytes = self._sock.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -194,7 +200,9 @@ class TlsTransport(_Delivering, KafkaSSLTransport):  # type: ignore[misc]
         return used[0] if used else ""
 
     async def handshake_until(self, timeout_at: float | None) -> None:
-        """Shake hands; ssl.SSLError or OSError where that fails, KafkaTimeoutError at `timeout_at` (monotonic seconds)."""
+        """Shake hands; ssl.SSLError or OSError where that fails, KafkaTimeoutError at `timeout_at` (monotonic
+        seconds).
+        """
         while True:
             try:
                 self._sock.do_handshake()

@@ -1,20 +1,22 @@
 """Who may say that something is not there: the one place where "nothing there" becomes a fact.
 
-Owns: which answers prove that a topic is gone, that a log ends before an offset, that a producer has nothing in a partition.
+Owns: which answers prove that a topic is gone, that a log ends before an offset, that a producer has nothing in a
+partition.
 Does not know: what follows from an absence.
 Invariants:
-- A log's end counts only from a leader of at least the epoch under which the records were acknowledged, once its high watermark has
-  reached the start of its epoch.
-- A topic is gone only where more than half of the brokers say so at every look, for as long as a broker that has just started may
-  lack its topics. A topic of the same name with another id is another topic.
+- A log's end counts only from a leader of at least the epoch under which the records were acknowledged, once its high
+  watermark has reached the start of its epoch.
+- A topic is gone only where more than half of the brokers say so at every look, for as long as a broker that has just
+  started may lack its topics. A topic of the same name with another id is another topic.
 - Whoever cannot be asked has said nothing: the end of the patience is BrokerUnavailable, never an absence.
-Sources: KIP-207 (a new leader's high watermark lags: OFFSET_NOT_AVAILABLE), KIP-320 (leaders' epochs), KIP-516 (topic ids).
+Sources: KIP-207 (a new leader's high watermark lags: OFFSET_NOT_AVAILABLE), KIP-320 (leaders' epochs), KIP-516 (topic
+ids).
 
-A broker that was cut off from the controller and not from its clients goes on as a leader. It answers ListOffsets, Fetch,
-DescribeProducers and Metadata as the log was then, without an error. Every request but DescribeProducers carries the epoch by
-which the leader was found, and a leader of another epoch refuses it; so an answer is that of the leader that the metadata name.
-What is left to ask is metadata that name a leader which can know: those of every broker, as the first one may be the broker that
-was cut off.
+A broker that was cut off from the controller and not from its clients goes on as a leader. It answers ListOffsets,
+Fetch, DescribeProducers and Metadata as the log was then, without an error. Every request but DescribeProducers carries
+the epoch by which the leader was found, and a leader of another epoch refuses it; so an answer is that of the leader
+that the metadata name. What is left to ask is metadata that name a leader which can know: those of every broker, as the
+first one may be the broker that was cut off.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from pyspark_kafka_eos.client.every_broker import answers_of_all, ask_every_brok
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, LogMark, Offsets
 
 WITNESS_MS = 30_000
-"""How long to look for a broker that can know. An election takes seconds, and so does a high watermark that lags. Half would stop a
-run during a slow election; double only delays the error where no such broker can be reached."""
+"""How long to look for a broker that can know. An election takes seconds, and so does a high watermark that lags. Half
+would stop a run during a slow election; double only delays the error where no such broker can be reached.
+"""
 
 _AGAIN_MS = 100
 """Pause between two looks."""
@@ -47,15 +50,14 @@ Places = Mapping[TopicPartition, LogMark]
 
 
 def existing(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> set[TopicPartition]:
-    """Those of the partitions whose topics are still there, under the same ids. BrokerUnavailable where too few brokers say whether
-    another one is. One question for each topic, and more only where a topic seems to be gone."""
+    """Those of the partitions whose topics are still there, under the same ids. BrokerUnavailable where too few brokers
+    say whether another one is. One question for each topic, and more only where a topic seems to be gone.
+    """
     # Batches before and after a topic was made anew may have other partitions of it, each with the id of its time.
     by_id: dict[str, set[TopicPartition]] = {}
     for where, known in places.items():
         by_id.setdefault(known.topic_id, set()).add(where)
-    return {
-        where for wanted, here in by_id.items() for where in _existing(cluster, here, wanted, patience_ms)
-    }
+    return {where for wanted, here in by_id.items() for where in _existing(cluster, here, wanted, patience_ms)}
 
 
 def _existing(
@@ -87,7 +89,9 @@ def _existing(
 
 
 def topics_there(cluster: Cluster, topics: Iterable[str], patience_ms: int = WITNESS_MS) -> set[str]:
-    """Those of the topics that are there, of whatever id; the leaders that any broker names are known afterwards. As `existing`."""
+    """Those of the topics that are there, of whatever id; the leaders that any broker names are known afterwards. As
+    `existing`.
+    """
     # A command that changes nothing asks for one topic in several places, and waits for the brokers' words once.
     began_s = runtime.monotonic()
     names = {name for name in topics if cluster.lacked_until_s.get(name, 0.0) <= began_s}
@@ -102,13 +106,13 @@ def topics_there(cluster: Cluster, topics: Iterable[str], patience_ms: int = WIT
 
 
 def present(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> set[TopicPartition]:
-    """Those of the partitions that are there, each with a leader that can know, so that what such a leader does not have is not there.
-    Asks nothing where the known metadata name these leaders."""
+    """Those of the partitions that are there, each with a leader that can know, so that what such a leader does not
+    have is not there. Asks nothing where the known metadata name these leaders.
+    """
     unsure = {
         where: known
         for where, known in places.items()
-        if cluster.leader_epoch(where) < known.leader_epoch
-        or known.topic_id not in ("", cluster.topic_id(where.topic))
+        if cluster.leader_epoch(where) < known.leader_epoch or known.topic_id not in ("", cluster.topic_id(where.topic))
     }
     if not unsure:
         return set(places)
@@ -118,8 +122,9 @@ def present(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> 
 
 
 def require_leaders(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> None:
-    """Return once the metadata name, for each partition, a leader of at least the known epoch; at once where they do. Asks every
-    broker. BrokerUnavailable where none names such a leader in time."""
+    """Return once the metadata name, for each partition, a leader of at least the known epoch; at once where they do.
+    Asks every broker. BrokerUnavailable where none names such a leader in time.
+    """
     give_up = runtime.monotonic() + patience_ms / 1000
     behind = _behind(cluster, places)
     while behind:
@@ -138,9 +143,12 @@ def require_leaders(cluster: Cluster, places: Places, patience_ms: int = WITNESS
 
 
 def ends(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> dict[TopicPartition, int]:
-    """Where the logs end, by leaders that have every record up to there. The partitions have to exist. BrokerUnavailable."""
+    """Where the logs end, by leaders that have every record up to there. The partitions have to exist.
+    BrokerUnavailable.
+    """
     require_leaders(cluster, places, patience_ms)
-    # With the epoch of the leader that is asked: one of another epoch refuses, and one whose high watermark lags is asked again.
+    # With the epoch of the leader that is asked: one of another epoch refuses, and one whose high watermark lags is
+    # asked again.
     found = Offsets(cluster).ends(places, READ_UNCOMMITTED, patience_ms, known=places)
     return {where: end.offset for where, end in found.items()}
 
@@ -155,7 +163,8 @@ def _behind(cluster: Cluster, places: Places) -> list[TopicPartition]:
 
 def _gone(cluster: Cluster, topics: Mapping[str, str], patience_ms: int) -> set[str]:
     """Those of the topics (name -> id, empty for any) that are gone; every other one is there."""
-    # An id that is gone never comes again: another topic of the name has another one. So the brokers' words are waited for once.
+    # An id that is gone never comes again: another topic of the name has another one. So the brokers' words are waited
+    # for once.
     gone = {name for name, topic_id in topics.items() if topic_id in cluster.gone_topic_ids}
     left = {name: topic_id for name, topic_id in topics.items() if name not in gone}
     denied_s: dict[str, float] = {}
@@ -178,9 +187,7 @@ def _gone(cluster: Cluster, topics: Mapping[str, str], patience_ms: int) -> set[
                 denied_s.pop(name, None)
         if left and now_s >= give_up:
             name = min(left)
-            raise _unwitnessed(
-                f"topic {name!r} is there", {"topic": name, "topic_id": left[name]}, patience_ms
-            )
+            raise _unwitnessed(f"topic {name!r} is there", {"topic": name, "topic_id": left[name]}, patience_ms)
         if left:
             cluster.pause(_AGAIN_MS)
     return gone

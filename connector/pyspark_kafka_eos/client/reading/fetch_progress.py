@@ -120,8 +120,9 @@ class Progress:
         self.topic_id = self.topic_id or cluster.topic_id(self.range.where.topic)
 
     def end_at(self, cut: int) -> None:
-        """Read no further than `cut`, from which on an election put other records into the log, -1 where nobody knows. Their offsets
-        are behind the cut for whoever plans the next range, so reading them here too would repeat them."""
+        """Read no further than `cut`, from which on an election put other records into the log, -1 where nobody knows.
+        Their offsets are behind the cut for whoever plans the next range, so reading them here too would repeat them.
+        """
         if cut >= 0:
             self.range = replace(self.range, end=min(self.range.end, max(self.position, cut)))
         # What was known was of the former log; its topic is the same one.

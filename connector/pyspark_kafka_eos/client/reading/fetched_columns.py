@@ -21,8 +21,9 @@ from pyspark_kafka_eos.client.reading.fetch_progress import OffsetRange
 from pyspark_kafka_eos.records import HEADERS_TYPE, Batch, DecodedBatch, decode_chunks, microseconds
 
 ROWS_AT_ONCE = 256 * 1024
-"""Rows passed on at once: the columns that are made for each row (topic, partition, times) then take some 10 MB. Chunks of records are
-smaller unless the records are tiny."""
+"""Rows passed on at once: the columns that are made for each row (topic, partition, times) then take some 10 MB. Chunks
+of records are smaller unless the records are tiny.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,7 @@ def columns_of(
             for first in range(0, len(within), ROWS_AT_ONCE):
                 yield _batch(offsets.where, within.rows(first, first + ROWS_AT_ONCE), schema)
     except (BatchTooLarge, CorruptBatch) as error:
-        raise type(error)(
-            f"{offsets.where}: {error.message}; no record of this batch was used", error.facts
-        ) from error
+        raise type(error)(f"{offsets.where}: {error.message}; no record of this batch was used", error.facts) from error
 
 
 def _batch(where: TopicPartition, records: DecodedBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -15,8 +15,8 @@ removed the last records before an open transaction, the first batch of that tra
 read_committed reader may request it too.
 
 A range is read from the topic that it was planned for, by that topic's id (KIP-516): no leader has records of another
-topic of the name for it, whatever metadata this process has kept. Where a Fetch cannot name ids (Kafka 3.0), the broker that
-answered is asked for the id behind each answer.
+topic of the name for it, whatever metadata this process has kept. Where a Fetch cannot name ids (Kafka 3.0), the broker
+that answered is asked for the id behind each answer.
 
 After a change of leader, the new one is asked whether its log still holds what was planned and read
 (`leader_epochs`).
@@ -141,9 +141,9 @@ class Fetcher:
         """The visible records of the ranges as batches of `schema`, each batch of one partition; ends when every range
         has been read.
 
-        At most one range per partition. Raises DataLoss where offsets are gone, UnknownTopic where a topic is
-        gone, BatchTooLarge where one takes more than `max_unpacked_bytes`, BrokerUnavailable where no records arrived for the stall timeout (the message says how far the
-        partition can be read). Batches yielded before an error stay valid.
+        At most one range per partition. Raises DataLoss where offsets are gone, UnknownTopic where a topic is gone,
+        BatchTooLarge where one takes more than `max_unpacked_bytes`, BrokerUnavailable where no records arrived for the
+        stall timeout (the message says how far the partition can be read). Batches yielded before an error stay valid.
         """
         progress = {each.where: Progress.unread(each) for each in ranges if each.start < each.end}
         inbox: SimpleQueue[_Asked] = SimpleQueue()
@@ -182,9 +182,7 @@ class Fetcher:
                 leader = -1 if where in held else progress[where].node(self.cluster.leader(where))
                 by_leader.setdefault(leader, []).append(where)
             leaderless = by_leader.pop(-1, [])
-            share = max(
-                self.fetch_bytes // max(1, len(by_leader)), min(_SMALLEST_FETCH_BYTES, self.fetch_bytes)
-            )
+            share = max(self.fetch_bytes // max(1, len(by_leader)), min(_SMALLEST_FETCH_BYTES, self.fetch_bytes))
             for leader, group in by_leader.items():
                 if leader not in asked:
                     asked.add(leader)
@@ -196,9 +194,7 @@ class Fetcher:
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in leaderless})
 
-    def _send_fetch(
-        self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]
-    ) -> None:
+    def _send_fetch(self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]) -> None:
         wait_ms = max(each.wait_ms for each in wanted)
         request = self._request(wanted, share, wait_ms)
         one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
@@ -299,14 +295,13 @@ class Fetcher:
         return one.epochs[each.range.where] == self._epoch(each) and not each.is_other_topic(self.cluster)
 
     def _ask_ids(self, node: int, ranges: Iterable[Progress]) -> None:
-        """Take the topics' ids as the broker has them that has just answered: an id that is unchanged behind an answer was
-        the same when it was given. A topic that the answer lacks is found missing by the next request."""
+        """Take the topics' ids as the broker has them that has just answered: an id that is unchanged behind an answer
+        was the same when it was given. A topic that the answer lacks is found missing by the next request.
+        """
         names = {each.range.where.topic for each in ranges if each.topic_id}
         if names:
             with suppress(UnknownTopic):
-                self.cluster.take_metadata(
-                    self.cluster.call(node, self.cluster.metadata_request(sorted(names)))
-                )
+                self.cluster.take_metadata(self.cluster.call(node, self.cluster.metadata_request(sorted(names))))
 
     @staticmethod
     def _response(answer: Answer) -> tuple[m.Message, str]:
@@ -392,9 +387,7 @@ class Fetcher:
         try:
             first = offsets.earliest([where])[where]
             # The leader that said so may be older than the one under which the range was planned or read.
-            known = {
-                where: LogMark(each.topic_id, max(each.planned_epoch, each.leader_epoch, each.read_epoch))
-            }
+            known = {where: LogMark(each.topic_id, max(each.planned_epoch, each.leader_epoch, each.read_epoch))}
             end = offsets.ends([where], READ_UNCOMMITTED, known=known)[where].offset
         except UnknownTopic as error:
             each.last = error.message
@@ -461,9 +454,7 @@ class Fetcher:
             there: set[TopicPartition] = set()
             try:
                 there.update(
-                    Offsets(self.cluster).partitions_of(
-                        [name], patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS, expected=mine
-                    )
+                    Offsets(self.cluster).partitions_of([name], patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS, expected=mine)
                 )
             except UnknownTopic:
                 if self.fail_on_data_loss:
@@ -475,12 +466,11 @@ class Fetcher:
             self._drop_made_anew(progress, [where for where in mine if where in progress])
 
     def _drop_made_anew(self, progress: _Ranges, places: Iterable[TopicPartition]) -> None:
-        """Ranges whose topic was made anew are lost: no offset of one topic is one of another. Most of the brokers have to say so,
-        as a broker that lags, or was cut off, gives an older id."""
+        """Ranges whose topic was made anew are lost: no offset of one topic is one of another. Most of the brokers have
+        to say so, as a broker that lags, or was cut off, gives an older id.
+        """
         doubted = {
-            where: LogMark(progress[where].topic_id)
-            for where in places
-            if progress[where].is_other_topic(self.cluster)
+            where: LogMark(progress[where].topic_id) for where in places if progress[where].is_other_topic(self.cluster)
         }
         there = absence.existing(self.cluster, doubted)
         for where in sorted(doubted.keys() - there):

@@ -20,9 +20,7 @@ from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
 from pyspark_kafka_eos.model import GroupOffset, GroupOffsets, placed
 
 
-def commit_group_offsets(
-    cluster: Cluster, group: str, offsets: GroupOffsets, deadline_ms: int = 30_000
-) -> None:
+def commit_group_offsets(cluster: Cluster, group: str, offsets: GroupOffsets, deadline_ms: int = 30_000) -> None:
     """Commit these offsets to the group. Repeating the commit changes nothing, so an unanswered request is
     sent again.
 

@@ -53,7 +53,9 @@ class EpochAnswers:
 
 @dataclass(frozen=True)
 class LostLog:
-    """Why a log is no longer the known one. `cut`: the offset from which on it is another one, -1 where no leader reports that."""
+    """Why a log is no longer the known one. `cut`: the offset from which on it is another one, -1 where no leader
+    reports that.
+    """
 
     why: str
     cut: int = -1
@@ -130,9 +132,7 @@ def _judge(where: TopicPartition, part: KnownPart, answered: m.Message, found: E
         found.cut[where] = answered.end_offset
 
 
-def _request(
-    cluster: Cluster, known: Mapping[TopicPartition, KnownPart], group: list[TopicPartition]
-) -> m.Message:
+def _request(cluster: Cluster, known: Mapping[TopicPartition, KnownPart], group: list[TopicPartition]) -> m.Message:
     topic_class = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     topics = []
     for name, numbers in by_topic(group):

@@ -64,12 +64,12 @@ def read_raw(
     connection: str | None = None,
     topic_id: str = "",
 ) -> RawRead:
-    """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it, still
-    ends there after `max_wait_ms`.
+    """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it,
+    still ends there after `max_wait_ms`.
 
-    `connection`: the name of a dedicated connection, so that a long wait delays no other request. `topic_id`: of the topic that the
-    offset was found in, empty for any of the name. Raises BrokerUnavailable where neither records nor the log's end are known after `timeout_ms`;
-    AuthorizationFailed without READ on the topic.
+    `connection`: the name of a dedicated connection, so that a long wait delays no other request. `topic_id`: of the
+    topic that the offset was found in, empty for any of the name. Raises BrokerUnavailable where neither records nor
+    the log's end are known after `timeout_ms`; AuthorizationFailed without READ on the topic.
     """
     deadline = runtime.monotonic() + timeout_ms / 1000
     ask = _Ask(offset, max_bytes, isolation, max_wait_ms, topic_id)
@@ -125,8 +125,9 @@ def fetch_request(
     topics (empty where unknown), and `fetch_partition`s. With `rack` a leader may name a follower in that rack
     instead of records (KIP-392).
 
-    Where every id is known, the broker is asked by id and refuses another topic of the name (KIP-516). Where it cannot be
-    (Kafka 3.0, clusters without ids), see `is_by_id`."""
+    Where every id is known, the broker is asked by id and refuses another topic of the name (KIP-516). Where it cannot
+    be (Kafka 3.0, clusters without ids), see `is_by_id`.
+    """
     topics: list[Any] = []
     ids: list[str] = []
     for where, topic_id, part in wanted:
@@ -155,8 +156,9 @@ def fetch_request(
 
 
 def is_by_id(request: m.Message) -> bool:
-    """Whether a Fetch names topics by id. The answer to another one proves only with metadata that came after it that it
-    is of the topic that was meant."""
+    """Whether a Fetch names topics by id. The answer to another one proves only with metadata that came after it that
+    it is of the topic that was meant.
+    """
     return bool(request.API_VERSION >= m.FETCH_BY_ID)
 
 
@@ -195,9 +197,7 @@ class _Ask:
     topic_id: str
 
 
-def _fetch(
-    cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, connection: str | None
-) -> RawRead:
+def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, connection: str | None) -> RawRead:
     def build() -> m.Message:
         epoch = cluster.leader_epoch(where)
         wanted = fetch_partition(where.partition, ask.offset, epoch, ask.max_bytes)
@@ -228,9 +228,7 @@ def _is_open_behind(
     cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, timeout_ms: int, connection: str | None
 ) -> bool:
     """Whether compaction has removed all before the last stable offset: the first batch is then behind it."""
-    read = _fetch(
-        cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, connection
-    )
+    read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, connection)
     first = _first(read.records, ask.offset)
     return first is not None and first.base_offset >= stable
 

@@ -16,11 +16,7 @@ def exactly(
     option: str, given: Mapping[str, Mapping[int, int]], partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The option's value for each partition; OptionsError unless it names them all and no others."""
-    asked = {
-        TopicPartition(topic, number): value
-        for topic, each in given.items()
-        for number, value in each.items()
-    }
+    asked = {TopicPartition(topic, number): value for topic, each in given.items() for number, value in each.items()}
     if set(asked) != set(partitions):
         raise OptionsError(
             f"{option} must name every partition of the topics and no other: missing "

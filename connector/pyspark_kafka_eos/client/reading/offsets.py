@@ -7,8 +7,8 @@ Invariants:
 - "latest" of a read_committed reader is the last stable offset, so the outcome of no record below it is open
   (KIP-98).
 - Committed offsets are stable ones (KIP-447).
-- A leader older than the one under which the caller has read is not believed (KIP-320), nor one that does not know yet how far its log
-  is readable (KIP-207).
+- A leader older than the one under which the caller has read is not believed (KIP-320), nor one that does not know yet
+  how far its log is readable (KIP-207).
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ class Offsets:
             self.cluster.pause(100)
 
     def existing(self, partitions: Iterable[TopicPartition], *, new_topic_ms: int = 0) -> set[TopicPartition]:
-        """Those of the partitions that exist now: a topic may have been deleted since. One request for each topic; one that does
-        not exist is waited for as long as `new_topic_ms`."""
+        """Those of the partitions that exist now: a topic may have been deleted since. One request for each topic; one
+        that does not exist is waited for as long as `new_topic_ms`.
+        """
         found: set[TopicPartition] = set()
         for topic, numbers in by_topic(partitions):
             with suppress(UnknownTopic):
@@ -115,9 +116,7 @@ class Offsets:
         answer = self.cluster.call_any(request)
         return sorted(topic.name for topic in answer.topics if not topic.is_internal)
 
-    def earliest(
-        self, partitions: Iterable[TopicPartition], deadline_ms: int = 60_000
-    ) -> dict[TopicPartition, int]:
+    def earliest(self, partitions: Iterable[TopicPartition], deadline_ms: int = 60_000) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
         found = self._definite(dict.fromkeys(partitions, EARLIEST), READ_UNCOMMITTED, deadline_ms)
         return {where: each.offset for where, each in found.items()}
@@ -142,8 +141,10 @@ class Offsets:
     ) -> dict[TopicPartition, End]:
         """Like `latest`, with the logs that end there, so that a later reader can verify the log.
 
-        `known`: logs that the caller stands in. Of such a partition only a leader of that epoch or a later one is believed, as long
-        as the topic is the same: one that was cut off from the others goes on to answer as the log was (KIP-320)."""
+        `known`: logs that the caller stands in. Of such a partition only a leader of that epoch or a later one is
+        believed, as long
+        as the topic is the same: one that was cut off from the others goes on to answer as the log was (KIP-320).
+        """
         return self._definite(dict.fromkeys(partitions, LATEST), isolation, deadline_ms, known)
 
     def at_time(
@@ -239,9 +240,7 @@ class Offsets:
         group: str, answered: m.Message, wanted: Iterable[TopicPartition]
     ) -> dict[TopicPartition, GroupOffset] | Again:
         def refused(_action: Action, code: int) -> ExactlyOnceError:
-            return refusal(
-                m.OffsetFetchRequest, code, f"group {group!r}", "READ on the group, DESCRIBE on the topic"
-            )
+            return refusal(m.OffsetFetchRequest, code, f"group {group!r}", "READ on the group, DESCRIBE on the topic")
 
         parts = dict(each_partition(answered.topics))
         for code in (answered.error_code, *(part.error_code for part in parts.values())):
@@ -378,6 +377,4 @@ def refusal(request_class: type[Any], code: int, what: str, rights: str) -> Exac
     facts = {"api": api, "about": what, "code": name}
     if action_for(request_class.API_KEY, code) is Action.AUTHORIZE:
         return AuthorizationFailed(f"{api} for {what} was refused: {name}; grant {rights}", facts)
-    return ProtocolViolation(
-        f"{api} for {what} answered {name}, which is not a valid answer to this request", facts
-    )
+    return ProtocolViolation(f"{api} for {what} answered {name}, which is not a valid answer to this request", facts)

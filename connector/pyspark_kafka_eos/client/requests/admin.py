@@ -2,7 +2,8 @@
 
 Owns: reading topic and broker settings, creating the ledger's topic, listing transactions on every broker.
 Does not know: what the settings are used for.
-Invariants: settings hidden by an ACL are returned as None. Only `max_message_bytes` and `topic_rules` assume a default then.
+Invariants: settings hidden by an ACL are returned as None. Only `max_message_bytes` and `topic_rules` assume a default
+then.
 """
 
 from __future__ import annotations
@@ -71,14 +72,10 @@ def _patiently(cluster: Cluster, attempt: Callable[[], T], wait_ms: float) -> T:
     def late(last: Again) -> T:
         raise last.as_error()
 
-    return until_definite(
-        try_it, deadline_ms=wait_ms, late=late, pause=cluster.pause, pause_ms=ELECTION_BACKOFF_MS
-    )
+    return until_definite(try_it, deadline_ms=wait_ms, late=late, pause=cluster.pause, pause_ms=ELECTION_BACKOFF_MS)
 
 
-def broker_settings(
-    cluster: Cluster, names: Sequence[str], timeout_ms: int = 30_000
-) -> dict[str, str | None] | None:
+def broker_settings(cluster: Cluster, names: Sequence[str], timeout_ms: int = 30_000) -> dict[str, str | None] | None:
     """Settings of an arbitrary broker, by name; None where the right to read them is missing."""
 
     def attempt() -> dict[str, str | None] | None:
@@ -133,9 +130,7 @@ def _number(found: Mapping[str, str | None], topic: str, name: str) -> int | Non
     try:
         return None if value is None else int(value)
     except ValueError:
-        raise ProtocolViolation(
-            f"topic {topic!r} has {name}={value!r}, which is no number", {"topic": topic}
-        ) from None
+        raise ProtocolViolation(f"topic {topic!r} has {name}={value!r}, which is no number", {"topic": topic}) from None
 
 
 def no_such_topic(name: str) -> UnknownTopic:
@@ -146,8 +141,9 @@ def no_such_topic(name: str) -> UnknownTopic:
 def settings_of_topics(
     cluster: Cluster, topics: Sequence[str], names: Sequence[str]
 ) -> dict[str, dict[str, str | None]]:
-    """Settings of topics, by topic and name, by one question. Left out are topics whose settings this client may not read
-    (DESCRIBE_CONFIGS), and those that the broker that answers does not have."""
+    """Settings of topics, by topic and name, by one question. Left out are topics whose settings this client may not
+    read (DESCRIBE_CONFIGS), and those that the broker that answers does not have.
+    """
     results = cluster.call_any(_question(cluster, _TOPIC_RESOURCE, topics, names)).results
     return {each.resource_name: _by_name(each) for each in results if each.error_code == Code.NONE}
 
@@ -230,8 +226,7 @@ def create_topic(
 
     def late(last: Again) -> bool:
         raise BrokerUnavailable(
-            f"topic {name!r} was not created within the time allowed, or its creation was not confirmed "
-            f"(last: {last})",
+            f"topic {name!r} was not created within the time allowed, or its creation was not confirmed (last: {last})",
             {"topic": name, "timeout_ms": timeout_ms},
         )
 
@@ -241,9 +236,9 @@ def create_topic(
 def list_transactions(
     cluster: Cluster, states: Sequence[str] = (), pattern: str | None = None, timeout_ms: int = 30_000
 ) -> dict[str, int]:
-    """Transactional id -> producer id of every transaction on any broker that this client may see; in `states` only, and of ids
-    that match `pattern` as a whole. The brokers search where they can (KIP-1152, Kafka 4.1), so other applications' ids cost
-    nothing; older ones send all. `pattern`: of RE2's syntax and of Python's.
+    """Transactional id -> producer id of every transaction on any broker that this client may see; in `states` only,
+    and of ids that match `pattern` as a whole. The brokers search where they can (KIP-1152, Kafka 4.1), so other
+    applications' ids cost nothing; older ones send all. `pattern`: of RE2's syntax and of Python's.
 
     Queries every broker. A broker that is loading its transactions is asked again; a broker that is gone
     drops out of the metadata once its coordinators have moved. Raises BrokerUnavailable where that takes too
@@ -279,11 +274,7 @@ def list_transactions(
             )
             missed = again or missed
             states_found = answer.transaction_states
-            listed |= {
-                each.transactional_id: each.producer_id
-                for each in states_found
-                if mine(each.transactional_id)
-            }
+            listed |= {each.transactional_id: each.producer_id for each in states_found if mine(each.transactional_id)}
         if missed is not None:
             cluster.network.refresh_brokers()
         return missed or listed

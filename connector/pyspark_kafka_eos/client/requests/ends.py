@@ -94,9 +94,7 @@ def end_many(
                 [requests[i].transactional_id for i in waiting],
                 connections=CONNECTIONS,
             )
-            batch = [
-                (nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting
-            ]
+            batch = [(nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting]
             handed_over = True
             for index, answer in zip(waiting, cluster.network.call_many(batch, sent=sent), strict=True):
                 answers[index] = _read_end(cluster, requests[index], answer)
@@ -118,9 +116,7 @@ def end_many(
 
 
 def _stopped(error: Exception, *, sent: bool) -> EndAnswer:
-    known = (
-        error if isinstance(error, ExactlyOnceError) else InternalError(f"{type(error).__name__}: {error}")
-    )
+    known = error if isinstance(error, ExactlyOnceError) else InternalError(f"{type(error).__name__}: {error}")
     return EndAnswer(False, reason=known.message, sent=sent, error=known)
 
 
@@ -135,9 +131,7 @@ def _end_request(cluster: Cluster, request: EndRequest) -> m.Message:
     )
 
 
-def _read_end(
-    cluster: Cluster, request: EndRequest, answer: m.Message | ExactlyOnceError
-) -> EndAnswer | None:
+def _read_end(cluster: Cluster, request: EndRequest, answer: m.Message | ExactlyOnceError) -> EndAnswer | None:
     if isinstance(answer, BrokerUnavailable):
         cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
         return None

@@ -1,8 +1,10 @@
-"""InitProducerId for many transactional ids at once: their older owners are fenced, and what these have open is aborted.
+"""InitProducerId for many transactional ids at once: their older owners are fenced, and what these have open is
+aborted.
 
 Owns: the connections that the ids are spread over.
 Does not know: why ids are fenced (a run that finds the open transactions of an earlier one does it).
-Invariants: an identity is returned only where a coordinator's answer has it; after an error any of the ids may be fenced.
+Invariants: an identity is returned only where a coordinator's answer has it; after an error any of the ids may be
+fenced.
 Sources: KIP-98, KIP-360.
 """
 

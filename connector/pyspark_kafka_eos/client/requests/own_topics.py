@@ -4,9 +4,9 @@ Owns: the mark that they get when they are made, and finding it.
 Does not know: what is in them, who leaves them out.
 Invariants: a topic without the mark is a user's.
 
-Kafka's metadata say of its own internal topics that they are internal; nobody else's topics can say so, and Kafka takes no setting that
-it does not know. So the mark is a value that nobody else chooses of a setting that does no harm: tombstones are kept 37 ms longer than by
-default.
+Kafka's metadata say of its own internal topics that they are internal; nobody else's topics can say so, and Kafka takes
+no setting that it does not know. So the mark is a value that nobody else chooses of a setting that does no harm:
+tombstones are kept 37 ms longer than by default.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ slow one, double delays the error where a partition is gone for good."""
 @dataclass(frozen=True)
 class ProducerState:
     """One producer in one partition. `open_from` is the first offset of its open transaction there, -1 where none is;
-    `last_sequence` that of the last record it wrote; `marked`: whether a transaction of it has ended there, as far as the leader says."""
+    `last_sequence` that of the last record it wrote; `marked`: whether a transaction of it has ended there, as far as
+    the leader says.
+    """
 
     epoch: int
     open_from: int

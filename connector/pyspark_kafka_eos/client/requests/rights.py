@@ -77,12 +77,8 @@ class BrokerView:
 
 def brokers(cluster: Cluster) -> list[BrokerView]:
     """Every broker of the cluster; each one is asked for its own versions."""
-    listed = cluster.call_any(
-        cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
-    ).brokers
-    request = cluster.build(
-        m.ApiVersionsRequest, client_software_name="pyspark-kafka-eos", client_software_version="1"
-    )
+    listed = cluster.call_any(cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)).brokers
+    request = cluster.build(m.ApiVersionsRequest, client_software_name="pyspark-kafka-eos", client_software_version="1")
     answers = cluster.network.call_many([(each.node_id, request) for each in listed], _WITHIN_MS)
     return [
         BrokerView(each.node_id, f"{each.host}:{each.port}", _versions(answer))
@@ -96,9 +92,7 @@ def _versions(answer: m.Message | ExactlyOnceError) -> dict[int, int] | None:
     return {each.api_key: each.max_version for each in answer.api_keys}
 
 
-def topics(
-    cluster: Cluster, names: Iterable[str], *, patience_ms: int = NEW_TOPIC_MS
-) -> dict[str, TopicView]:
+def topics(cluster: Cluster, names: Iterable[str], *, patience_ms: int = NEW_TOPIC_MS) -> dict[str, TopicView]:
     """These topics, by name, with the client's rights on each. None of them is created.
 
     A topic created a moment ago is not on every broker yet: missing ones are retried for `patience_ms`.
@@ -140,9 +134,7 @@ def _topic(each: m.Message) -> TopicView:
 
 def cluster_rights(cluster: Cluster) -> frozenset[str] | None:
     """The rights on the cluster; None where the broker does not report them (it may not be described)."""
-    answer = cluster.call_any(
-        cluster.build(m.DescribeClusterRequest, include_cluster_authorized_operations=True)
-    )
+    answer = cluster.call_any(cluster.build(m.DescribeClusterRequest, include_cluster_authorized_operations=True))
     return _named(answer.authorized_operations) or None
 
 
@@ -155,9 +147,7 @@ def group(cluster: Cluster, name: str) -> GroupView:
         if found.error_code == Code.NONE:
             return GroupView(found.group_state, len(found.members), _named(found.authorized_operations))
         if found.error_code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(
-                f"no right to describe group {name!r}; grant READ on it", {"group": name}
-            )
+            raise AuthorizationFailed(f"no right to describe group {name!r}; grant READ on it", {"group": name})
         # Any other code is retried: a check only reports that there was no definite answer.
         return Again(name_of(found.error_code), moved=True)
 

@@ -38,8 +38,8 @@ _NAMES = {
 def topic_rules(cluster: Cluster, topic: str) -> TopicRules:
     """What a topic takes by its settings.
 
-    They and its partitions are at most as old as `kafka.metadata.max.age.ms` when this returns: Spark keeps workers for days, and
-    partitions are added meanwhile.
+    They and its partitions are at most as old as `kafka.metadata.max.age.ms` when this returns: Spark keeps workers for
+    days, and partitions are added meanwhile.
     """
     known = _seen().get((cluster.settings, topic))
     if known is not None and runtime.monotonic() - known[0] <= cluster.settings.metadata_max_age_ms / 1000:
@@ -56,8 +56,10 @@ def _read(cluster: Cluster, topic: str) -> TopicRules:
 
 
 def judged_again(cluster: Cluster, refusal: InvalidRow, used: Basis) -> ExactlyOnceError:
-    """AbortableError in place of a refusal of rows that were judged by other settings than their topic has now, which this process keeps;
-    else the refusal. `used`: what the rows were judged by, without what a decision had. One request."""
+    """AbortableError in place of a refusal of rows that were judged by other settings than their topic has now, which
+    this process keeps;
+    else the refusal. `used`: what the rows were judged by, without what a decision had. One request.
+    """
     topic = refusal.facts.get("topic")
     rules = dict(used.topics).get(topic) if isinstance(topic, str) else None
     if rules is None:

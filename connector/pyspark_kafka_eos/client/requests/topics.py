@@ -67,9 +67,7 @@ class TopicShape:
     without_leader: int
 
 
-def creation_request(
-    cluster: Cluster, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False
-) -> m.Message:
+def creation_request(cluster: Cluster, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> m.Message:
     """CreateTopics of one topic."""
     request_class = m.CreateTopicsRequest
     topic_class = request_class.CreatableTopic
@@ -82,8 +80,7 @@ def creation_request(
                 replication_factor=topic.replication_factor,
                 assignments=[],
                 configs=[
-                    topic_class.CreatableTopicConfig(name=key, value=value)
-                    for key, value in topic.settings.items()
+                    topic_class.CreatableTopicConfig(name=key, value=value) for key, value in topic.settings.items()
                 ],
             )
         ],
@@ -141,14 +138,10 @@ def shapes(cluster: Cluster, names: Sequence[str] | None = None) -> list[TopicSh
     """The topics of these names, by default all that this user may describe; sorted by name. UnknownTopic,
     AuthorizationFailed for a name that was given."""
     wanted = None if names is None else [m.MetadataRequest.MetadataRequestTopic(name=each) for each in names]
-    answer = cluster.call_any(
-        cluster.build(m.MetadataRequest, topics=wanted, allow_auto_topic_creation=False)
-    )
+    answer = cluster.call_any(cluster.build(m.MetadataRequest, topics=wanted, allow_auto_topic_creation=False))
     for each in answer.topics if names is not None else ():
         if each.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
-            raise UnknownTopic(
-                f"topic {each.name!r} does not exist; nothing was changed", {"topic": each.name}
-            )
+            raise UnknownTopic(f"topic {each.name!r} does not exist; nothing was changed", {"topic": each.name})
         if each.error_code in _DENIED:
             raise AuthorizationFailed(
                 f"no right to see topic {each.name!r}; grant DESCRIBE on it", {"topic": each.name}

@@ -222,9 +222,7 @@ class Transactions:
                 return judged
             gone = sorted(where for where in found if found[where] == Code.UNKNOWN_TOPIC_OR_PARTITION)
             if gone:
-                log.warning(
-                    "group %s gets no offsets of %s: the topic is gone", group, ", ".join(map(str, gone))
-                )
+                log.warning("group %s gets no offsets of %s: the topic is gone", group, ", ".join(map(str, gone)))
             return [code for code in judged if code != Code.UNKNOWN_TOPIC_OR_PARTITION]
 
         try:
@@ -250,9 +248,7 @@ class Transactions:
 
     # ---- views
 
-    def describe(
-        self, transactional_ids: Sequence[str], deadline_ms: int = 30_000
-    ) -> dict[str, TransactionView]:
+    def describe(self, transactional_ids: Sequence[str], deadline_ms: int = 30_000) -> dict[str, TransactionView]:
         """The coordinators' current states of these ids."""
         views: dict[str, TransactionView] = {}
         missing = list(dict.fromkeys(transactional_ids))
@@ -335,9 +331,7 @@ class Transactions:
 
         def judge(answer: m.Message) -> m.Message | Again:
             code = decisive_code(api_key, codes(answer))
-            again = again_or_refuse(
-                api_key, code, lambda action, code: error_of(request_class, action, code, key)
-            )
+            again = again_or_refuse(api_key, code, lambda action, code: error_of(request_class, action, code, key))
             return again or answer
 
         def late(last: Again) -> m.Message:
@@ -356,8 +350,7 @@ class Transactions:
 
         def late(last: Again) -> m.Message:
             raise BrokerUnavailable(
-                f"no broker returned a producer id within the time allowed (last: {last}); "
-                "nothing was written",
+                f"no broker returned a producer id within the time allowed (last: {last}); nothing was written",
                 {"timeout_ms": deadline_ms},
             )
 

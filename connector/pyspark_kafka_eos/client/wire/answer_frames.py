@@ -3,7 +3,8 @@
 Owns: the largest frame of each API, the way from a frame to its answer.
 Does not know: sockets, the form of an answer (`answers` judges it), what a caller does with a failure.
 Invariants:
-- A frame that is no answer to the oldest request raises a `KafkaProtocolError` that names the request, and nothing else.
+- A frame that is no answer to the oldest request raises a `KafkaProtocolError` that names the request, and nothing
+  else.
 - No frame is made room for that no request asked for, or that is larger than its API's answers can be.
 - Bytes of an answer are never logged.
 - Records of a Fetch that are large are views of their frame, which lives as long as a view of it does.
@@ -29,12 +30,14 @@ _SASL_AUTHENTICATE = 36
 _LENGTH_BYTES = 4
 
 _LOGIN_BYTES = 1 * _MB
-"""Largest answer before a login has succeeded, when nothing is known of the peer. The versions of all APIs are 1 KB, and tokens of
-Kerberos stay below 64 KB. Half would do; double lets a stranger take more."""
+"""Largest answer before a login has succeeded, when nothing is known of the peer. The versions of all APIs are 1 KB,
+and tokens of Kerberos stay below 64 KB. Half would do; double lets a stranger take more.
+"""
 
 _OTHER_BYTES = 64 * _MB
-"""Largest answer that holds no records: the metadata of a million partitions. Half rejects a list of all transactions of a large
-cluster; double is the limit of a Fetch."""
+"""Largest answer that holds no records: the metadata of a million partitions. Half rejects a list of all transactions
+of a large cluster; double is the limit of a Fetch.
+"""
 
 _LARGEST_BYTES = {
     ApiVersionsRequest.API_KEY: _LOGIN_BYTES,
@@ -44,8 +47,9 @@ _LARGEST_BYTES = {
 
 
 _IN_PLACE_BYTES = 64 * 1024
-"""Records of at least this size stay in their frame. A view keeps the whole frame, so small ones are copied out of it. With half, or
-double, few answers of a Fetch would change their side: they are nearly empty or megabytes."""
+"""Records of at least this size stay in their frame. A view keeps the whole frame, so small ones are copied out of it.
+With half, or double, few answers of a Fetch would change their side: they are nearly empty or megabytes.
+"""
 
 
 class Answers(KafkaProtocol):  # type: ignore[misc]
@@ -56,7 +60,9 @@ class Answers(KafkaProtocol):  # type: ignore[misc]
         self._arrived = bytearray()
 
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, Any]]:
-        """The answers that these bytes complete. Memory is taken for bytes that are here, not for a length that they claim."""
+        """The answers that these bytes complete. Memory is taken for bytes that are here, not for a length that they
+        claim.
+        """
         arrived, at = self._arrived, 0
         arrived += data
         answers = []
@@ -127,8 +133,8 @@ class Answers(KafkaProtocol):  # type: ignore[misc]
 def _decoder_in_place(response: Any, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
     """The library's decoder of this answer, which leaves large records where they are.
 
-    It is compiled Python that copies each field with `bytes`; this one finds another function under that name. The library's own
-    stays as it is.
+    It is compiled Python that copies each field with `bytes`; this one finds another function under that name. The
+    library's own stays as it is.
     """
     flexible = response.flexible_version_q(version)
     decoder = response._struct.compiled_decode_from(

@@ -6,8 +6,9 @@ Invariants:
 - An answer that `judge` accepts is decoded in a time and a memory that its frame bounds.
 - Nothing is allocated for a count before the bytes of that many elements are there.
 
-The library's decoder trusts lengths and counts: a text that is longer than the frame is cut without an error, a varint may
-have as many bytes as the frame, a field that must not be null is None, and 128 MB of empty elements become some 10 GB.
+The library's decoder trusts lengths and counts: a text that is longer than the frame is cut without an error, a varint
+may have as many bytes as the frame, a field that must not be null is None, and 128 MB of empty elements become some 10
+GB.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from typing import Any, Final
 from kafka_core.protocol.frames import skip_tags, varint
 
 DECODED_AT_MOST_BYTES: Final = 256 * 1024 * 1024
-"""The most memory that a decoded answer may take, by the estimates below: the metadata of some 300,000 partitions. Half is
-near the largest clusters with ZooKeeper (200,000 partitions); double kills a worker of 512 MB."""
+"""The most memory that a decoded answer may take, by the estimates below: the metadata of some 300,000 partitions. Half
+is near the largest clusters with ZooKeeper (200,000 partitions); double kills a worker of 512 MB.
+"""
 
 _COPIED_AT_MOST_BYTES: Final = 4 * 1024 * 1024 * 1024
-"""The library copies the rest of the frame at each struct with tagged fields: so many bytes are about a second. A quarter is
-near a Fetch of 8 MB in which 500 partitions name their new leader; four times is a loop that does nothing else."""
+"""The library copies the rest of the frame at each struct with tagged fields: so many bytes are about a second. A
+quarter is near a Fetch of 8 MB in which 500 partitions name their new leader; four times is a loop that does nothing
+else.
+"""
 
 _TAGS_AT_MOST: Final = 64
 _STRUCT_BYTES, _SLOT_BYTES, _NUMBER_BYTES, _TEXT_BYTES, _ARRAY_BYTES = 80, 8, 32, 64, 64
@@ -121,7 +125,9 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Struct:
-    """`optional`: a byte before it tells whether it is null. `tags`: its known tagged fields, None where it has no place for any."""
+    """`optional`: a byte before it tells whether it is null. `tags`: its known tagged fields, None where it has no
+    place for any.
+    """
 
     name: str
     parts: tuple[_Part, ...]
@@ -168,8 +174,8 @@ _Part = _Fixed | _Bytes | _Array | _Struct
 def judge(response: Any, version: int, frame: memoryview, at: int) -> None:
     """Check an answer's body, which begins at `at`. `response`: its message class, as kafka-python has it.
 
-    ValueError, IndexError or struct.error where it cannot be decoded as that version, or not within the limits. Bytes behind
-    the answer are accepted, as in Kafka.
+    ValueError, IndexError or struct.error where it cannot be decoded as that version, or not within the limits. Bytes
+    behind the answer are accepted, as in Kafka.
     """
     plan, flexible = _plan_of(response, version)
     end = plan.walk(_Walk(frame, flexible), at, len(frame))
@@ -178,8 +184,9 @@ def judge(response: Any, version: int, frame: memoryview, at: int) -> None:
 
 
 def header_end(frame: memoryview, flexible: bool) -> int:
-    """Where the header of an answer ends: behind the correlation id, and behind the tagged fields in the `flexible` form.
-    ValueError, IndexError."""
+    """Where the header of an answer ends: behind the correlation id, and behind the tagged fields in the `flexible`
+    form. ValueError, IndexError.
+    """
     if len(frame) < _INT.size:
         raise ValueError(f"it has {len(frame)} bytes, fewer than its header")
     return skip_tags(frame, _INT.size) if flexible else _INT.size

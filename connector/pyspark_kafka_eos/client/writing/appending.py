@@ -63,9 +63,7 @@ def append(
             )
         remedy = ""
         if code == Code.MESSAGE_TOO_LARGE:
-            remedy = (
-                f": it is larger than the topic's max.message.bytes; raise that setting of {where.topic!r}"
-            )
+            remedy = f": it is larger than the topic's max.message.bytes; raise that setting of {where.topic!r}"
         if code == Code.INVALID_TIMESTAMP:
             return wrong_clock(where, what, None, "")
         return ProtocolViolation(
@@ -116,7 +114,8 @@ def one_record(key: bytes, value: bytes | None) -> Section:
 def one_value(value: bytes | None) -> pa.Array:
     """A binary column of one row.
 
-    `pa.array` imports pandas for any list, where it is installed: 20 MB and 0.2 s of CPU in each process that plans or commits.
+    `pa.array` imports pandas for any list, where it is installed: 20 MB and 0.2 s of CPU in each process that plans or
+    commits.
     """
     if value is None:
         return pa.nulls(1, pa.binary())

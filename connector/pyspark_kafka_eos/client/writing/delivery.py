@@ -117,9 +117,7 @@ class Delivery:
 
     # ---- the caller's thread
 
-    def submit(
-        self, where: TopicPartition, count: int, stamp: Stamper, *, machine_time: bool = False
-    ) -> None:
+    def submit(self, where: TopicPartition, count: int, stamp: Stamper, *, machine_time: bool = False) -> None:
         """Queue a batch behind everything submitted for its partition; waits while too much is unacknowledged.
 
         `machine_time`: its records' time is that of this machine's clock.
@@ -130,7 +128,8 @@ class Delivery:
             self._await(lambda: self._bytes_held < self._buffer_bytes)
             token = next(self._tokens)
             base_sequence = self._sequences.get(where, _FRESH).next_sequence
-        # Only this thread submits, so the sequence stays free. The bytes are finished (CRC included) without the lock, which is
+        # Only this thread submits, so the sequence stays free. The bytes are finished (CRC included) without the lock,
+        # which is
         # safe: the batch cannot be sent before its sequences are stored below.
         data = stamp(base_sequence)
         with self._changed:
@@ -233,7 +232,9 @@ class Delivery:
             )
 
     def require_kept(self) -> None:
-        """AbortableError where an answer has shown that a log begins behind the first record written here. Call after `flush`."""
+        """AbortableError where an answer has shown that a log begins behind the first record written here. Call after
+        `flush`.
+        """
         with self._changed:
             for where, (first, begins) in sorted(self._begins.items()):
                 if begins > first:
@@ -273,9 +274,7 @@ class Delivery:
                 continue
             leader = self.cluster.leader(where)
             if leader < 0:
-                self._give_up_when_late(
-                    where, self._sequences[where].waiting[0].token, "the partition has no leader"
-                )
+                self._give_up_when_late(where, self._sequences[where].waiting[0].token, "the partition has no leader")
                 self._refresh(where.topic)
                 continue
             by_leader.setdefault(leader, []).append(where)
@@ -337,9 +336,7 @@ class Delivery:
         throttled_ms = getattr(answer, "throttle_time_ms", 0) or 0
         self._traffic += Traffic(1, batches, size, took_us, took_us, throttled_ms)
 
-    def _answered_on_loop(
-        self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer
-    ) -> None:
+    def _answered_on_loop(self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
         try:
             with self._changed:
                 self._in_flight[node] -= 1

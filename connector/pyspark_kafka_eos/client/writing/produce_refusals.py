@@ -52,8 +52,9 @@ def outcome(transactional_id: str | None) -> str:
 
 @dataclass(frozen=True)
 class Refused:
-    """A batch that a leader refused for good: the code, the broker's text, which records it names (KIP-467, from Produce v8 on), and
-    whether the records' time is that of this machine's clock."""
+    """A batch that a leader refused for good: the code, the broker's text, which records it names (KIP-467, from
+    Produce v8 on), and whether the records' time is that of this machine's clock.
+    """
 
     where: TopicPartition
     code: int
@@ -64,7 +65,9 @@ class Refused:
 
     @staticmethod
     def from_answer(where: TopicPartition, answer: m.Message, data: Bytes, *, machine_time: bool) -> Refused:
-        """From a partition's part of a Produce answer. `data`: the batch as it was sent, empty where it is no longer held."""
+        """From a partition's part of a Produce answer. `data`: the batch as it was sent, empty where it is no longer
+        held.
+        """
         named = tuple(
             (int(each.batch_index), str(each.batch_index_error_message or ""))
             for each in getattr(answer, "record_errors", None) or ()
@@ -101,9 +104,7 @@ class Refused:
             by_clock = self.machine_time and self.code == Code.INVALID_TIMESTAMP
             return self._of_the_clock(ends) if by_clock else self._of_a_row(ends, facts)
         if action is Action.AUTHORIZE:
-            return AuthorizationFailed(
-                f"{said}; grant {to_grant(m.ProduceRequest.API_KEY, self.code)}; {ends}", facts
-            )
+            return AuthorizationFailed(f"{said}; grant {to_grant(m.ProduceRequest.API_KEY, self.code)}; {ends}", facts)
         if action is Action.BUG:
             return ProtocolViolation(f"{said}, which is not a valid answer to Produce; {ends}", facts)
         if action is Action.REFUSE:
@@ -166,7 +167,8 @@ _ACTS: dict[int, str] = {
 def wrong_clock(where: TopicPartition, what: str, stamp: Fact, said: str, ends: str = "") -> WrongClock:
     """The error for records whose time is that of this machine's clock, where the leader does not take that time.
 
-    `what` names them; `stamp`: their time, where it is known; `said`: by the leader; `ends`: what becomes of the others.
+    `what` names them; `stamp`: their time, where it is known; `said`: by the leader; `ends`: what becomes of the
+    others.
     """
     ms = stamp if type(stamp) is int else int(runtime.time() * 1000)
     code = Code.INVALID_TIMESTAMP.name
@@ -186,7 +188,9 @@ def wrong_clock(where: TopicPartition, what: str, stamp: Fact, said: str, ends: 
 
 
 def removed(where: TopicPartition, first: int, begins: int, transactional_id: str | None) -> AbortableError:
-    """The error for records that were removed while their transaction was open. `begins`: where the partition's log begins."""
+    """The error for records that were removed while their transaction was open. `begins`: where the partition's log
+    begins.
+    """
     return AbortableError(
         f"records that this task wrote to {where} were removed before their transaction ended: its first one had offset {first}, and the "
         f"log begins at {begins} by now; {outcome(transactional_id)}; the next attempt writes them again; retention (retention.ms, "

@@ -72,9 +72,7 @@ class Producer:
     def identity(self) -> ProducerIdentity:
         """The identity in use; InternalError before `initialize`."""
         if self._session.identity is None:
-            raise InternalError(
-                "the producer has no identity yet", {"transactional_id": self.transactional_id}
-            )
+            raise InternalError("the producer has no identity yet", {"transactional_id": self.transactional_id})
         return self._session.identity
 
     @property

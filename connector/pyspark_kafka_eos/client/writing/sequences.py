@@ -4,8 +4,8 @@ Owns: the assignment of sequences and the order in which batches may be (re-)sen
 Does not know: bytes, sockets, leaders, time, transactions.
 Invariants:
 - A batch's sequence is assigned once and never changes (KIP-360, simplified error handling, 1).
-- At most `MAX_IN_FLIGHT` batches await an answer; while none of the epoch's was acknowledged, one. A leader that does not know
-  the producer takes any sequence as its first: the second batch, where the first one got a retriable error.
+- At most `MAX_IN_FLIGHT` batches await an answer; while none of the epoch's was acknowledged, one. A leader that does
+  not know the producer takes any sequence as its first: the second batch, where the first one got a retriable error.
 - A batch that is being re-sent is the oldest, and it is alone in flight.
 - After a rejection nothing more is sent.
 - Where several tasks write in turn (scope=batch), one
@@ -190,7 +190,8 @@ def _oldest(value: Sequences) -> Batch:
 
 
 def _first_is_on_its_way(value: Sequences) -> bool:
-    # Sequence 0 comes again after a whole round. Behind other tasks' batches (`Resume`) the first one here has another sequence.
+    # Sequence 0 comes again after a whole round. Behind other tasks' batches (`Resume`) the first one here has another
+    # sequence.
     return not value.acknowledged and any(batch.base_sequence == 0 for batch in value.in_flight)
 
 
@@ -230,7 +231,9 @@ def on_resume(value: Sequences, event: Resume) -> Step:
 
 
 def on_send_next(value: Sequences, event: SendNext) -> Step:
-    """Send the next batch while fewer than five are in flight, and none before the epoch's first batch is acknowledged."""
+    """Send the next batch while fewer than five are in flight, and none before the epoch's first batch is
+    acknowledged.
+    """
     if not value.waiting or len(value.in_flight) >= MAX_IN_FLIGHT or _first_is_on_its_way(value):
         return value, ()
     return _transmit(value)
@@ -258,9 +261,7 @@ def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
     after = replace(value, in_flight=rest, acknowledged=value.acknowledged + batch.count, first_offset=first)
     if not after.unacknowledged:
         after = replace(after, state=State.IDLE)
-    elif value.state is State.RETRYING and not any(
-        each.attempts for each in (*after.waiting, *after.in_flight)
-    ):
+    elif value.state is State.RETRYING and not any(each.attempts for each in (*after.waiting, *after.in_flight)):
         after = replace(after, state=State.SENDING)
     return after, (Release(batch.token),)
 
@@ -275,9 +276,7 @@ def on_out_of_order(value: Sequences, event: OutOfOrder) -> Step:
     """Behind a batch that is being re-sent this is expected; for the oldest it means records are missing."""
     if _oldest(value).base_sequence != event.base_sequence:
         return on_not_delivered(value, NotDelivered(event.base_sequence, "an earlier batch is being re-sent"))
-    return on_rejected(
-        value, Rejected(event.base_sequence, "OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch")
-    )
+    return on_rejected(value, Rejected(event.base_sequence, "OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch"))
 
 
 def on_rejected(value: Sequences, event: Rejected) -> Step:

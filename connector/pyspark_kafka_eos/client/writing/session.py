@@ -9,7 +9,8 @@ Invariants:
 - A partition or group counts as put in before the coordinator is asked to add it.
 - An end without an answer is OUTCOME_UNKNOWN, which only a definite answer or a proof leaves.
 - No event leaves FENCED or FATAL.
-Sources: KIP-98 (the transaction's flow), KIP-360 (epoch bump with the current identity), KIP-890 (transaction version 2).
+Sources: KIP-98 (the transaction's flow), KIP-360 (epoch bump with the current identity), KIP-890 (transaction version
+2).
 
 """
 

@@ -52,8 +52,9 @@ class Unconfirmed:
         self.last_reason = ""
 
     def send(self, where: TopicPartition, count: int, stamp: Stamper, *, machine_time: bool = False) -> None:
-        """Send one batch of `count` records. BrokerUnavailable where its partition has no leader. Whose time they have is asked by
-        a refusal, and this one hears none."""
+        """Send one batch of `count` records. BrokerUnavailable where its partition has no leader. Whose time they have
+        is asked by a refusal, and this one hears none.
+        """
         leader = self._leader(where)
         data = stamp(NO_SEQUENCE)
         with self._changed:
@@ -78,9 +79,7 @@ class Unconfirmed:
         with self._changed:
             self._await(lambda: not self._on_way)
         if self.lost:
-            log.warning(
-                "%d batches were not acknowledged and are lost (last: %s)", self.lost, self.last_reason
-            )
+            log.warning("%d batches were not acknowledged and are lost (last: %s)", self.lost, self.last_reason)
 
     def _await(self, done: Callable[[], bool]) -> None:
         """Under the lock: wait for answers. A batch without one long after its own timeout is lost."""

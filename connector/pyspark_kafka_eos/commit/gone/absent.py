@@ -27,7 +27,9 @@ _RETENTION = ("retention.ms", "retention.bytes")
 
 
 def why_unknown(cluster: Cluster, seal: Seal, proof: Proof) -> str:
-    """Why the logs cannot say what became of a slot, naming what was recorded and what there is now; empty where they might."""
+    """Why the logs cannot say what became of a slot, naming what was recorded and what there is now; empty where they
+    might.
+    """
     try:
         said = [*_topics(cluster, seal, proof.gone), *_removed(cluster, seal, proof.removed)]
     except ExactlyOnceError as error:
@@ -101,8 +103,9 @@ def _shown(places: Iterable[TopicPartition]) -> str:
 
 
 def removed_part(seals: Sequence[Seal], starts: Mapping[TopicPartition, int]) -> Found | None:
-    """A partition whose log begins behind a seal's first record there; None where there is none. Its leader has the transaction open
-    all the same, and readers would never get what was removed."""
+    """A partition whose log begins behind a seal's first record there; None where there is none. Its leader has the
+    transaction open all the same, and readers would never get what was removed.
+    """
     removed = parts_before(seals, starts)
     if not removed:
         return None
@@ -125,8 +128,9 @@ def removed_part(seals: Sequence[Seal], starts: Mapping[TopicPartition, int]) ->
 
 
 def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> tuple[str, ...]:
-    """Warn of records of a committed batch that are not there any more, as far as offsets show it without reading: the coordinator
-    reports a transaction as committed whatever became of its topics. Best effort. Returns what was said."""
+    """Warn of records of a committed batch that are not there any more, as far as offsets show it without reading: the
+    coordinator reports a transaction as committed whatever became of its topics. Best effort. Returns what was said.
+    """
     places = places_of(seals)
     try:
         there = absence.existing(cluster, places)
@@ -162,8 +166,10 @@ def _ids(cluster: Cluster, seal: Seal, gone: Collection[TopicPartition]) -> str:
 
 
 def warn_of_made_anew(cluster: Cluster, decision: Decision, slots: Collection[int]) -> None:
-    """Before these slots of a decided batch are written again: warn where one of their topics is another one of the same name now.
-    Nothing that the batch wrote to the former one is there, so what is written again is the first of it in the new one."""
+    """Before these slots of a decided batch are written again: warn where one of their topics is another one of the
+    same name now. Nothing that the batch wrote to the former one is there, so what is written again is the first of it
+    in the new one.
+    """
     written = {topic for seal in decision.seals if seal.slot in slots for topic in seal.topics}
     for topic in sorted(written):
         try:

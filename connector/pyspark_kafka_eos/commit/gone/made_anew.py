@@ -1,4 +1,5 @@
-"""Before the decision: whether a topic was deleted and made anew while a batch was written, or since a task has last asked for it.
+"""Before the decision: whether a topic was deleted and made anew while a batch was written, or since a task has last
+asked for it.
 
 Owns: when the ids of the seals are doubted, who is asked then.
 Does not know: what follows, which is another try of the batch.
@@ -7,9 +8,9 @@ Invariants:
 - Nobody is asked where the seals name the ids that are known here and the leaders' answers fit the batch before.
 Source: KIP-516 (topic ids).
 
-Produce names topics by name before its version 13, so records go into whatever topic has the name, and no answer says which one that is.
-A worker keeps a topic's id for as long as its leaders answer; an id that is not the present one would make the next proof look for the
-records in the former topic, where they never were.
+Produce names topics by name before its version 13, so records go into whatever topic has the name, and no answer says
+which one that is. A worker keeps a topic's id for as long as its leaders answer; an id that is not the present one
+would make the next proof look for the records in the former topic, where they never were.
 """
 
 from __future__ import annotations
@@ -54,15 +55,18 @@ def made_anew(
 
 
 def _routed(seals: Iterable[Seal]) -> Iterator[tuple[int, RoutedTopic]]:
-    """Slot and topic, for every topic that a task wrote to; of a batch in one transaction as most tasks had it, and as the others had."""
+    """Slot and topic, for every topic that a task wrote to; of a batch in one transaction as most tasks had it, and as
+    the others had.
+    """
     for seal in seals:
         yield from ((seal.slot, topic) for topic in seal.topics)
         yield from ((slot, topic) for slot, topics in seal.apart for topic in topics)
 
 
 def _begun_anew(seals: Sequence[Seal], states: States | None, before: Decision | None) -> set[str]:
-    """Topics of which a log does not have what the batch before has there: a record now stands where one of that batch stood, or the
-    leader knows of no end of a transaction of its producer, whose end there was seen."""
+    """Topics of which a log does not have what the batch before has there: a record now stands where one of that batch
+    stood, or the leader knows of no end of a transaction of its producer, whose end there was seen.
+    """
     firsts: dict[TopicPartition, int] = {}
     for seal in seals:
         for part in seal.partitions:
@@ -84,8 +88,9 @@ def _begun_anew(seals: Sequence[Seal], states: States | None, before: Decision |
 
 
 def _ids_now(cluster: Cluster, known: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """The ids that these topics have by the word of every broker that answers. One that is not known yet stays in this client's metadata,
-    also where another broker still names the former."""
+    """The ids that these topics have by the word of every broker that answers. One that is not known yet stays in this
+    client's metadata, also where another broker still names the former.
+    """
     found: dict[str, set[str]] = {name: set() for name in known}
     if not known:
         return found

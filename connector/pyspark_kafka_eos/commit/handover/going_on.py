@@ -45,8 +45,9 @@ _memory = runtime.PerProcess(_Memory)
 
 
 def kept(cluster: Cluster, options: SinkOptions, query_id: str) -> Run | None:
-    """The run of this process's last batch of the query; None where there was none. It is the caller's from now on, so two threads
-    never have it."""
+    """The run of this process's last batch of the query; None where there was none. It is the caller's from now on, so
+    two threads never have it.
+    """
     run = _memory().runs.pop(_key(options), None)
     if run is None or (run.options, run.query_id) != (options, query_id):
         return None

@@ -136,9 +136,7 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
         crash_points.reached("wrested")
         decided = driver.run.decided(handover.batch_id)
         if decided is not None:
-            log.warning(
-                "batch %d is decided, so it is not aborted; the next run finishes it", handover.batch_id
-            )
+            log.warning("batch %d is decided, so it is not aborted; the next run finishes it", handover.batch_id)
             if _not_repaired(cluster, decided, handover):
                 # Every other slot was ended before the repair began,
                 # so every open transaction is the repair's own.

@@ -20,12 +20,12 @@ from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import decode, scan
 
 _WINDOW = 500
-"""Offsets read at first; doubled each time. The parts stand close together unless many drivers write to the partition."""
+"""Offsets read at first; doubled each time. The parts stand close together unless many drivers write to the
+partition.
+"""
 
 
-def decision_in(
-    cluster: Cluster, where: TopicPartition, pipeline: str, offset: int, value: bytes
-) -> Decision:
+def decision_in(cluster: Cluster, where: TopicPartition, pipeline: str, offset: int, value: bytes) -> Decision:
     """The decision of a record under a pipeline's own key, put together where it is in parts.
 
     LedgerUnreadable where it is none, or where not every part is in the log.
@@ -70,9 +70,7 @@ def joined(
     return found.value()
 
 
-def _between(
-    cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int
-) -> tuple[list[Part], bool]:
+def _between(cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int) -> tuple[list[Part], bool]:
     """The pipeline's parts between two offsets, and whether a decision of the pipeline is there."""
     parts: list[Part] = []
     decision = False
@@ -85,9 +83,7 @@ def _between(
             if info.control or info.base_offset >= upper:
                 continue
             rows = decode((info, data), include_headers=False)
-            for name, value, at in zip(
-                rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
-            ):
+            for name, value, at in zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True):
                 if not lower <= at < upper:
                     continue
                 decision = decision or name == key

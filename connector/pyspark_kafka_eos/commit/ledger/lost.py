@@ -40,9 +40,10 @@ def unnamed_commits(view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> 
 def with_every_mending(ledger: Ledger, view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> LedgerView:
     """The view with every mending that the ledger has a note of, where it leaves a commit unnamed without them.
 
-    A decision carries on the mendings that its writer knew. Another process (an operator's `transactions commit`, an older run
-    that is still ending its batch) may have noted one of which that writer knew nothing, and many records may be behind that note
-    by now. A mending holds no records, so an id that is left at one has lost none, however old its note is.
+    A decision carries on the mendings that its writer knew. Another process (an operator's `transactions commit`, an
+    older run that is still ending its batch) may have noted one of which that writer knew nothing, and many records may
+    be behind that note by now. A mending holds no records, so an id that is left at one has lost none, however old its
+    note is.
     """
     if not unnamed_commits(view, shown):
         return view

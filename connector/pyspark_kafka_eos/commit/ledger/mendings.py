@@ -21,7 +21,9 @@ from pyspark_kafka_eos.records import decode_chunks, scan
 
 
 def mendings_in(cluster: Cluster, where: TopicPartition, pipeline: str) -> set[tuple[str, ProducerIdentity]]:
-    """The id and the identity of each mending of the pipeline in this partition. One note of each id outlasts compaction."""
+    """The id and the identity of each mending of the pipeline in this partition. One note of each id outlasts
+    compaction.
+    """
     found: set[tuple[str, ProducerIdentity]] = set()
     offsets = Offsets(cluster)
     offset, end = offsets.earliest([where])[where], offsets.latest([where], READ_UNCOMMITTED)[where]

@@ -11,8 +11,8 @@ The notes:
 - `Ended`: every transaction of a decided batch is committed and every marker of it was seen. Such a batch is
   never proven again: its ids may expire, and retention may remove its records. It names the driver's identity
   of that moment, which the next initialisation of the driver's id replaces.
-- `Settled`: a decision is committed although the broker forgot its marker. The note carries the decision,
-  because the transaction that holds the record may still be aborted while its marker is being mended. A decision that is larger
+- `Settled`: a decision is committed although the broker forgot its marker. The note carries the decision, because the
+  transaction that holds the record may still be aborted while its marker is being mended. A decision that is larger
   than a record goes before it in parts (`SettledInParts`).
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
   Any process that finds a transaction open under exactly this identity commits it.
@@ -21,8 +21,10 @@ The notes:
   record of it.
 - `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
 - `Part`: a piece of a decision that is larger than a record (`parts`).
-- `Renamed`: the query goes on under another name. It points to where a later batch of the query may be, whose number decides.
-- `Began`: a pipeline's first start. It is there before any transactional id is, so ids without it are of another ledger.
+- `Renamed`: the query goes on under another name. It points to where a later batch of the query may be, whose number
+  decides.
+- `Began`: a pipeline's first start. It is there before any transactional id is, so ids without it are of another
+  ledger.
 """
 
 from __future__ import annotations
@@ -52,8 +54,10 @@ name may contain it, so no note has the key of a decision."""
 
 @dataclass(frozen=True)
 class Ended:
-    """Every transaction of this decision is committed, with all markers. `decided_ms` and `repaired` tell it from another
-    decision of the same batch id. `driver`: the identity of the driver's id then, None where it is not known."""
+    """Every transaction of this decision is committed, with all markers. `decided_ms` and `repaired` tell it from
+    another
+    decision of the same batch id. `driver`: the identity of the driver's id then, None where it is not known.
+    """
 
     query_id: str
     batch_id: int
@@ -95,7 +99,9 @@ class Aborted:
 
 @dataclass(frozen=True)
 class SettledInParts:
-    """`Settled` of a decision that is larger than a record: its parts are in front of this note, under keys of their own."""
+    """`Settled` of a decision that is larger than a record: its parts are in front of this note, under keys of their
+    own.
+    """
 
     offset: int
     identity: ProducerIdentity
@@ -104,8 +110,10 @@ class SettledInParts:
 
 @dataclass(frozen=True)
 class Began:
-    """The query (`batch-write` for those of `df.write`, whose `batch.id` it is) began the pipeline with this batch, when no coordinator knew
-    the pipeline, or its user had confirmed the batch (`adopted`), and no other one. While the ledger has no decision beside it, nothing of the pipeline was ever committed."""
+    """The query (`batch-write` for those of `df.write`, whose `batch.id` it is) began the pipeline with this batch,
+    when no coordinator knew the pipeline, or its user had confirmed the batch (`adopted`), and no other one. While the
+    ledger has no decision beside it, nothing of the pipeline was ever committed.
+    """
 
     query_id: str
     batch_id: int
@@ -131,7 +139,9 @@ Note = Ended | Settled | SettledInParts | Mending | Aborted | Part | Began | Ren
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
-    """The record's key: one for each kind, for `Mending` and `Aborted` one for each transactional id, for `Part` one for each number and group."""
+    """The record's key: one for each kind, for `Mending` and `Aborted` one for each transactional id, for `Part` one
+    for each number and group.
+    """
     if isinstance(note, Part):
         group = f"{note.group}/" if note.group else ""
         return _part_prefix(pipeline) + f"{group}{note.number}".encode()

@@ -6,8 +6,8 @@ Invariants:
 - Parts that do not give the digest of their decision are no decision.
 - A reader of another version refuses both kinds of record, by their version.
 
-The record under the pipeline's own key is the `Manifest`, the last one that is written. The parts are records of the same
-transaction under keys of their own, so each batch's parts take the place of the batch's before.
+The record under the pipeline's own key is the `Manifest`, the last one that is written. The parts are records of the
+same transaction under keys of their own, so each batch's parts take the place of the batch's before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ would do as well; with double a foreign record could make a reader search twice 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _ESCAPED = 2
-"""A part is text of JSON within JSON: each quotation mark takes two bytes. Uncompressed it then still fits its record."""
+"""A part is text of JSON within JSON: each quotation mark takes two bytes. Uncompressed it then still fits its
+record.
+"""
 
 _ENVELOPE_BYTES = 320
 """What a part's record has beside its text and its pipeline's name: names, digest, header of the batch."""
@@ -38,8 +40,9 @@ _ENVELOPE_BYTES = 320
 
 @dataclass(frozen=True)
 class Part:
-    """One piece of a decision's JSON. `digest`: the decision's. `group`: which copy it belongs to, part of the record's key:
-    empty for the decision itself, the decision's offset for the copy that a note of its commit has."""
+    """One piece of a decision's JSON. `digest`: the decision's. `group`: which copy it belongs to, part of the record's
+    key: empty for the decision itself, the decision's offset for the copy that a note of its commit has.
+    """
 
     digest: str
     number: int
@@ -65,9 +68,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The value of the record under the pipeline's own key."""
-        return _text_of(
-            {"version": LEDGER_FORMAT_VERSION, **self.to_json(), "connector_version": __version__}
-        ).encode()
+        return _text_of({"version": LEDGER_FORMAT_VERSION, **self.to_json(), "connector_version": __version__}).encode()
 
     @staticmethod
     def from_record(value: bytes) -> Manifest | None:
@@ -94,8 +95,9 @@ _BEGINNING = Manifest("", 0).to_bytes().partition(b'""')[0]
 
 
 def cut(value: bytes, room_bytes: int, group: str = "") -> tuple[Manifest, list[Part]]:
-    """A decision's bytes in parts whose records have at most `room_bytes` each. A part has one byte at least, so a room of less than
-    1 KB may be exceeded."""
+    """A decision's bytes in parts whose records have at most `room_bytes` each. A part has one byte at least, so a room
+    of less than 1 KB may be exceeded.
+    """
     digest = hashlib.sha256(value).hexdigest()
     # The JSON of a decision is ASCII, so a byte is a character.
     text = value.decode("ascii")
@@ -117,9 +119,7 @@ class Collection:
     def add_parts(self, parts: Iterable[Part]) -> None:
         """Keep what belongs to the manifest."""
         mine, most = self._manifest.digest, self._manifest.parts
-        self._found |= {
-            part.number: part.text for part in parts if part.digest == mine and part.number < most
-        }
+        self._found |= {part.number: part.text for part in parts if part.digest == mine and part.number < most}
 
     @property
     def complete(self) -> bool:

@@ -4,15 +4,17 @@ Owns: finding the newest decision over the partitions, where notes and the next 
 Does not know: how one partition is read (`reader`), what follows from a decision.
 Invariants:
 - "No decision" is said only after every partition was read, whose number was asked for anew.
-- A run writes to one partition, that of the key as the topic was when the run began to read, whatever the topic gets meanwhile.
+- A run writes to one partition, that of the key as the topic was when the run began to read, whatever the topic gets
+  meanwhile.
 - A note about a decision is in the decision's own partition.
 - Before a decision goes into another partition than the one before it, a note (`Moved`) is behind that one.
 
-Why the key's partition is enough where it has a decision with no such note behind it. Every writer of a later decision was an
-owner of the pipeline: it had fenced the one before, had waited for what that one had open, and knew the newest decision. Had it
-written elsewhere, its note would be there. A run whose metadata are older finds the note too, and in it how many partitions
-there are. Where several partitions have a decision, the one with the highest number is the newest: a decision counts from the
-one before it, so clocks and offsets play no part.
+Why the key's partition is enough where it has a decision with no such note behind it. Every writer of a later decision
+was an
+owner of the pipeline: it had fenced the one before, had waited for what that one had open, and knew the newest
+decision. Had it written elsewhere, its note would be there. A run whose metadata are older finds the note too, and in
+it how many partitions there are. Where several partitions have a decision, the one with the highest number is the
+newest: a decision counts from the one before it, so clocks and offsets play no part.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import murmur2_of
 
 _LAG_MS = 30_000
-"""How long the brokers' metadata may lack partitions that a note names. A broker that has just started has them within seconds; half
-would fail a start during a slow one, double only delays the error."""
+"""How long the brokers' metadata may lack partitions that a note names. A broker that has just started has them within
+seconds; half would fail a start during a slow one, double only delays the error.
+"""
 
 
 class Places:
@@ -66,7 +69,9 @@ class Places:
         return self._home or self.own
 
     def leaves(self) -> TopicPartition | None:
-        """The partition that a note has to be put into before the next decision is written; None where that one stays."""
+        """The partition that a note has to be put into before the next decision is written; None where that one
+        stays.
+        """
         return self._home if self._home not in (None, self.own) else None
 
     def moved(self) -> None:
@@ -116,9 +121,7 @@ class Places:
         ends = offsets.latest(places, READ_UNCOMMITTED)
         unread = [where for where in places if self._reader(where).unread]
         begins = offsets.earliest(unread) if unread else {}
-        views = {
-            where: self._reader(where).read_on(begins.get(where), ends[where]) for where in sorted(places)
-        }
+        views = {where: self._reader(where).read_on(begins.get(where), ends[where]) for where in sorted(places)}
         return views[self.own] if len(views) == 1 else _of_all(views, self.own)
 
 
@@ -144,8 +147,7 @@ def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> 
         aborted=aborted | dict(base.aborted),
         mended=frozenset().union(*(each.mended for each in views.values())),
         forgotten=home is None and any(each.forgotten for each in views.values()),
-        renamed=base.renamed
-        or next((each.renamed for each in views.values() if each.renamed is not None), None),
+        renamed=base.renamed or next((each.renamed for each in views.values() if each.renamed is not None), None),
         began=base.began or next((each.began for each in views.values() if each.began is not None), None),
         moved=base.moved if home is not None else max(moved, key=lambda each: each.partitions, default=None),
     )

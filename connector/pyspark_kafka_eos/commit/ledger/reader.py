@@ -52,7 +52,9 @@ _NOWHERE = TopicPartition("", -1)
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """A record under the pipeline's key, in one partition. `identity`: the producer of its transaction, None where it is in none. `value`: None of a tombstone."""
+    """A record under the pipeline's key, in one partition. `identity`: the producer of its transaction, None where it
+    is in none. `value`: None of a tombstone.
+    """
 
     offset: int
     value: bytes | None
@@ -71,9 +73,11 @@ class LedgerView:
     the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
     `unfinished`: those among them that may still be open, because they are younger than a decision that is not
     ended. `mended_at`: where in the ledger each of `mendings` stands. `aborted`: id -> the newest identity that a note
-    states to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
+    states to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest
+    decision. `mended`: every
     mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first
-    start. `where`: the partition that has `newest`. `renamed`: the newest note that the query goes on under another name. `moved`: the note behind `newest` that a later decision may be in
+    start. `where`: the partition that has `newest`. `renamed`: the newest note that the query goes on under another
+    name. `moved`: the note behind `newest` that a later decision may be in
     another partition. `forgotten`: the newest record is a tombstone, so there is no such pipeline (any more).
     """
 
@@ -98,8 +102,9 @@ class LedgerView:
 
     @property
     def last_commits(self) -> dict[str, ProducerIdentity]:
-        """Transactional id -> the identity under which its coordinator shows its last commit, as far as the newest decision
-        and the notes behind it say."""
+        """Transactional id -> the identity under which its coordinator shows its last commit, as far as the newest
+        decision and the notes behind it say.
+        """
         return (self.newest.ends if self.newest is not None else {}) | dict(self.later)
 
 
@@ -113,7 +118,9 @@ class LedgerReader:
         self._key = pipeline.encode()
         self._position: int | None = None
         self._decoded: tuple[Record, Decision] | None = None
-        """The decision that was put together last. A view is made for each question, and one of 10,000 tasks takes 0.3 s to decode."""
+        """The decision that was put together last. A view is made for each question, and one of 10,000 tasks takes 0.3
+        s to decode.
+        """
         self._clear()
 
     def _clear(self) -> None:
@@ -133,8 +140,9 @@ class LedgerReader:
         return self._position is None
 
     def read_on(self, begin: int | None, end: int) -> LedgerView:
-        """Read on to `end`, the high watermark. `begin`: the log's first offset; None where nobody has asked. LedgerUnreadable for
-        a record under this pipeline's keys that cannot be read."""
+        """Read on to `end`, the high watermark. `begin`: the log's first offset; None where nobody has asked.
+        LedgerUnreadable for a record under this pipeline's keys that cannot be read.
+        """
         if self._position is not None and self._position <= end:
             lower = min([self._position, *(record.offset for record in self._open)])
             self._open = []
@@ -192,10 +200,11 @@ class LedgerReader:
         return True
 
     def _ours(self, batches: Sequence[Batch], lower: int, upper: int) -> dict[int, list[Record]]:
-        """The records under the pipeline's own key, by their batch's base offset. Keeps the pipeline's notes as a side effect.
+        """The records under the pipeline's own key, by their batch's base offset. Keeps the pipeline's notes as a side
+        effect.
 
-        All batches are decoded together: nearly all are other pipelines', of one record each, and the cost of a call is many times
-        that of a record.
+        All batches are decoded together: nearly all are other pipelines', of one record each, and the cost of a call is
+        many times that of a record.
         """
         wanted = [batch for batch in batches if not batch[0].control and batch[0].base_offset < upper]
         begins = [info.base_offset for info, _ in wanted]
@@ -208,11 +217,7 @@ class LedgerReader:
                 key, value = rows.key[row].as_py(), rows.value[row].as_py()
                 if key == self._key:
                     info, _ = wanted[bisect_right(begins, at) - 1]
-                    identity = (
-                        ProducerIdentity(info.producer_id, info.producer_epoch)
-                        if info.transactional
-                        else None
-                    )
+                    identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
                     found.setdefault(info.base_offset, []).append(Record(at, value, identity, self.where))
                 elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
                     self._take_note(at, value)
@@ -258,9 +263,7 @@ class LedgerReader:
         # Ends older than that are of decisions that the view has no more. A reader lives as long as its run.
         oldest = since if open_ is None else min(since, open_.offset)
         self._ended = {name: kept for name, kept in self._ended.items() if kept[0] >= oldest}
-        _, end = (
-            self._ended.get(Ended.of_decision(decision), (-1, None)) if decision is not None else (-1, None)
-        )
+        _, end = self._ended.get(Ended.of_decision(decision), (-1, None)) if decision is not None else (-1, None)
         ended = end is not None
         return LedgerView(
             newest=decision,
@@ -297,8 +300,9 @@ class LedgerReader:
         return note if isinstance(note, kind) and at > behind else None
 
     def decision(self, record: Record) -> Decision:
-        """The decision of a record of the view, put together where it is in parts; LedgerUnreadable where it is none of this
-        pipeline's."""
+        """The decision of a record of the view, put together where it is in parts; LedgerUnreadable where it is none of
+        this pipeline's.
+        """
         # Equal records have the same bytes, and a manifest's have the digest of all parts.
         if self._decoded is not None and self._decoded[0] == record:
             return self._decoded[1]

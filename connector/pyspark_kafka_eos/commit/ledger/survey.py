@@ -1,4 +1,5 @@
-"""The whole ledger read once, for a pipeline that has no decision in it: does any record know the pipeline, or its query?
+"""The whole ledger read once, for a pipeline that has no decision in it: does any record know the pipeline, or its
+query?
 
 Owns: the search through the keys and values of every partition.
 Does not know: what follows from an answer; what a record means beyond whose it is.
@@ -35,11 +36,14 @@ class Survey:
 
 
 def survey(cluster: Cluster, topic: str, pipeline: str, query_id: str) -> Survey:
-    """Search every partition of the ledger to its high watermark. BrokerUnavailable where one cannot be read to its end."""
+    """Search every partition of the ledger to its high watermark. BrokerUnavailable where one cannot be read to its
+    end.
+    """
     offsets = Offsets(cluster)
     partitions = offsets.partitions_of([topic])
     begins, ends = offsets.earliest(partitions), offsets.latest(partitions, READ_UNCOMMITTED)
-    # As `to_bytes` of decisions and of their notes writes it. A part of a decision has it escaped, and a note beside it.
+    # As `to_bytes` of decisions and of their notes writes it. A part of a decision has it escaped, and a note beside
+    # it.
     wanted = f'"query_id":{json.dumps(query_id)}'.encode()
     own = pipeline.encode()
     places: set[TopicPartition] = set()
@@ -55,9 +59,7 @@ def survey(cluster: Cluster, topic: str, pipeline: str, query_id: str) -> Survey
     return Survey(tuple(sorted(places)), tuple(others))
 
 
-def _columns(
-    cluster: Cluster, where: TopicPartition, begin: int, end: int
-) -> Iterator[tuple[pa.Array, pa.Array]]:
+def _columns(cluster: Cluster, where: TopicPartition, begin: int, end: int) -> Iterator[tuple[pa.Array, pa.Array]]:
     """The keys and the values of the records between two offsets, some at a time."""
     offset = begin
     while offset < end:

@@ -1,7 +1,8 @@
 """The ledger: one compacted topic that holds the newest decision of each pipeline, and notes beside it.
 
 Owns: the topic's settings, asking for a pipeline's newest decision, writing a new one and the notes.
-Does not know: how a decision comes about, slots, Spark; the bytes of a note (`notes`); how the topic is read, which `reader` does.
+Does not know: how a decision comes about, slots, Spark; the bytes of a note (`notes`); how the topic is read, which
+`reader` does.
 Invariants:
 - A decision is written inside the driver's transaction only.
 - A decision that is returned as the newest is committed.
@@ -44,7 +45,8 @@ SETTINGS = {
     # The active segment is never compacted: small segments keep what a restart may have to read small.
     "segment.bytes": str(16 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
-    # A decision names every slot and partition of its batch; 8 MB are some 400,000 of those. A larger one goes in parts.
+    # A decision names every slot and partition of its batch; 8 MB are some 400,000 of those. A larger one goes in
+    # parts.
     "max.message.bytes": str(8 * 1024 * 1024),
     # A source whose pattern matches the name leaves the topic out.
     **MARK,
@@ -74,24 +76,24 @@ class Ledger:
         self.topic = topic
         self.pipeline = pipeline
         self.last_commits: dict[str, ProducerIdentity] = {}
-        """Transactional id -> the identity that its last commit left it at, as far as this process knows. What a decision or a
-        note said of an id goes into each later decision, until a batch has a part for that id again."""
+        """Transactional id -> the identity that its last commit left it at, as far as this process knows. What a
+        decision or a note said of an id goes into each later decision, until a batch has a part for that id again.
+        """
         self._key = pipeline.encode()
         self._places = Places(cluster, topic, pipeline, fresh=fresh)
         self._limit: int | None = None
         self._parts_written = 0
 
     def prepare(self) -> None:
-        """Make sure that the topic exists and is compacted; create it where it is missing. Afterwards its newest leaders are known: one that
-        was cut off from the cluster would have an older decision, or none."""
+        """Make sure that the topic exists and is compacted; create it where it is missing. Afterwards its newest
+        leaders are known: one that was cut off from the cluster would have an older decision, or none.
+        """
         try:
             self.cluster.topic(self.topic, new_topic_ms=0)
             self.find_leaders()
         except UnknownTopic:
             settings = SETTINGS | self._durability()
-            admin.ensure_topic(
-                self.cluster, self.topic, partitions=PARTITIONS, settings=settings, wait_ms=_WAIT_MS
-            )
+            admin.ensure_topic(self.cluster, self.topic, partitions=PARTITIONS, settings=settings, wait_ms=_WAIT_MS)
         found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy", "max.message.bytes"])
         limit = (found or {}).get("max.message.bytes")
         self._limit = None if limit is None else int(limit)
@@ -110,7 +112,9 @@ class Ledger:
             )
 
     def find_leaders(self) -> None:
-        """Learn the ledger's newest leaders from every broker, before anything is concluded from what the ledger does not have."""
+        """Learn the ledger's newest leaders from every broker, before anything is concluded from what the ledger does
+        not have.
+        """
         ask_every_broker(self.cluster, [self.topic])
 
     def _durability(self) -> dict[str, str]:
@@ -139,9 +143,7 @@ class Ledger:
 
     def mended(self) -> set[tuple[str, ProducerIdentity]]:
         """Every mending of this pipeline that the ledger has a note of, however old: the whole topic is read."""
-        return {
-            each for where in self._places.all() for each in mendings_in(self.cluster, where, self.pipeline)
-        }
+        return {each for where in self._places.all() for each in mendings_in(self.cluster, where, self.pipeline)}
 
     def settled(self) -> LedgerView:
         """The same, once no decision of this pipeline is open any more; the wait is bounded. The caller has
@@ -173,12 +175,16 @@ class Ledger:
     # ---- writing
 
     def left_at(self, transactional_id: str, identity: ProducerIdentity) -> None:
-        """A commit of the id was asked for under this identity. Whatever becomes of that, no earlier one is shown of it any more."""
+        """A commit of the id was asked for under this identity. Whatever becomes of that, no earlier one is shown of it
+        any more.
+        """
         if transactional_id != driver_transactional_id(self.pipeline):
             self.last_commits[transactional_id] = identity
 
     def earlier(self, seals: Iterable[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
-        """What the decision of these seals says of the ids without a part in it: the identity that each one's last commit left."""
+        """What the decision of these seals says of the ids without a part in it: the identity that each one's last
+        commit left.
+        """
         known = self.last_commits
         # Whatever becomes of the batch: no earlier commit is shown of these ids any more.
         now = {seal.transactional_id: end for seal in seals if (end := seal.end_identity) is not None}
@@ -187,8 +193,8 @@ class Ledger:
         return tuple(earlier)
 
     def add_decision(self, producer: Producer, decision: Decision) -> None:
-        """Put a decision into the driver's open transaction, in parts where it is larger than a record of the topic may be.
-        It becomes visible when, and only if, that commits.
+        """Put a decision into the driver's open transaction, in parts where it is larger than a record of the topic may
+        be. It becomes visible when, and only if, that commits.
 
         OptionsError where not even parts fit; nothing of it is sent then.
         """
@@ -207,9 +213,7 @@ class Ledger:
             self._append_note(Moved(self._places.count), left)
         self._places.moved()
         for batch in batches:
-            producer.send(
-                self.partition, 1, stamper(batch, producer.identity), machine_time=batch.machine_time
-            )
+            producer.send(self.partition, 1, stamper(batch, producer.identity), machine_time=batch.machine_time)
             if room is not None:
                 crash_points.reached("decision-part-sent")
 
@@ -258,20 +262,18 @@ class Ledger:
         return SettledInParts(note.offset, note.identity, manifest)
 
     def _append_note(self, note: Note, where: TopicPartition) -> None:
-        self._append(
-            note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}", where
-        )
+        self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}", where)
 
     def forget(self) -> None:
-        """Mark this pipeline's decision for removal (a record without value, which compaction takes with the others)."""
+        """Mark this pipeline's decision for removal (a record without value, which compaction takes with the
+        others).
+        """
         what = f"the end of pipeline {self.pipeline!r}"
         for number in range(self._parts_written):
             self._append(note_key(self._key, Part("", number, "")), None, what)
         self._append(self._key, None, what)
 
-    def _append(
-        self, key: bytes, value: bytes | None, what: str, where: TopicPartition | None = None
-    ) -> None:
+    def _append(self, key: bytes, value: bytes | None, what: str, where: TopicPartition | None = None) -> None:
         grant = f"grant WRITE on topic {self.topic!r}"
         append_record(self.cluster, where or self.partition, key, value, what=what, grant=grant)
 

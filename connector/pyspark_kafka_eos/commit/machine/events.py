@@ -142,7 +142,9 @@ class RewriteDeferred:
 
 @dataclass(frozen=True)
 class StepFailed:
-    """A question or a request failed, and nothing follows from that: what is decided stays decided, and nothing else is."""
+    """A question or a request failed, and nothing follows from that: what is decided stays decided, and nothing else
+    is.
+    """
 
     reason: str
 
@@ -279,7 +281,9 @@ class StopUnknown:
 
 @dataclass(frozen=True)
 class StopUnanswered:
-    """End this process's part: a decided slot got no definite answer, however often it was ended. The next run goes on."""
+    """End this process's part: a decided slot got no definite answer, however often it was ended. The next run goes
+    on.
+    """
 
     unanswered: Seal
     tries: int

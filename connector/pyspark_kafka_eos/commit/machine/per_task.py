@@ -24,7 +24,9 @@ from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.model import Seal
 
 MOST_TRIES = 5
-"""Rounds of end and proof for one slot. Each waits up to its own deadline; a slot stays open this often not by chance."""
+"""Rounds of end and proof for one slot. Each waits up to its own deadline; a slot stays open this often not by
+chance.
+"""
 
 
 class State(Enum):
@@ -334,15 +336,11 @@ MOVES: Moves[State] = {
     (State.DECISION_UNKNOWN, ev.DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
     (State.DECISION_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
     (State.DECISION_UNKNOWN, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.FINISHING, ev.SlotEnded): Move(
-        on_slot_ended, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
-    ),
+    (State.FINISHING, ev.SlotEnded): Move(on_slot_ended, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING),
     (State.FINISHING, ev.SlotUnanswered): Move(on_slot_unanswered, State.FINISHING, State.STOPPED),
     (State.FINISHING, ev.SlotUnsure): Move(on_slot_unsure, State.FINISHING),
     (State.FINISHING, ev.SlotDenied): Move(on_slot_denied, State.STOPPED),
-    (State.FINISHING, ev.SlotProven): Move(
-        on_slot_proven, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
-    ),
+    (State.FINISHING, ev.SlotProven): Move(on_slot_proven, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING),
     (State.REWRITING, ev.Rewritten): Move(on_rewritten, State.BROKEN, State.RECORDING),
     (State.REWRITING, ev.RewriteFailed): Move(on_rewrite_failed, State.BROKEN),
     (State.REWRITING, ev.RewriteDeferred): Move(on_rewrite_deferred, State.DEFERRED),

@@ -28,12 +28,16 @@ EarlierOffsets = Callable[[int], Sequence[str] | None]
 
 
 Elsewhere = Callable[[Sequence[str], Sequence[str], Sequence[str] | None], Sequence[str]]
-"""Where a batch begins elsewhere than another one ended, in words: by that one's source offsets, the batch's, and those before it."""
+"""Where a batch begins elsewhere than another one ended, in words: by that one's source offsets, the batch's, and those
+before it.
+"""
 
 
 @dataclass(frozen=True)
 class OffsetLog:
-    """What a start compares of a streaming query's offset log with the ledger. `earlier`: None where the checkpoint cannot be read here."""
+    """What a start compares of a streaming query's offset log with the ledger. `earlier`: None where the checkpoint
+    cannot be read here.
+    """
 
     earlier: EarlierOffsets | None
     elsewhere: Elsewhere
@@ -47,7 +51,9 @@ def admit(
     source_offsets: Sequence[str] | None,
     log_of: OffsetLog | None,
 ) -> tuple[str, ...]:
-    """Everything that the newest decision says of a batch of this query: a refusal, or warnings. `log_of`: None without a checkpoint."""
+    """Everything that the newest decision says of a batch of this query: a refusal, or warnings. `log_of`: None without
+    a checkpoint.
+    """
     earlier, elsewhere = (None, None) if log_of is None else (log_of.earlier, log_of.elsewhere)
     refuse_conflict(options, query_id, newest, batch_id, source_offsets)
     adopted = judge_adopted(options, query_id, newest, batch_id, source_offsets, earlier, elsewhere)
@@ -136,8 +142,8 @@ def judge_earlier(
     """Refuse a batch that does not begin where the newest decision ended. Spark begins a batch where its offset log
     says that the one before ended.
 
-    Nothing is concluded where either side has no offsets: Spark deletes old files, and another program may decide without them.
-    Returns a warning where the user has adopted the checkpoint with the difference.
+    Nothing is concluded where either side has no offsets: Spark deletes old files, and another program may decide
+    without them. Returns a warning where the user has adopted the checkpoint with the difference.
     """
     if newest is None or earlier is None or newest.query_id != query_id or newest.batch_id >= batch_id:
         return ()
@@ -177,8 +183,9 @@ def judge_adopted(
     earlier: EarlierOffsets | None,
     elsewhere: Elsewhere | None,
 ) -> tuple[str, ...]:
-    """Refuse a checkpoint that is adopted where its query begins elsewhere than the pipeline's last batch ended, as far as the
-    offsets tell. Returns a warning where the user has named that batch."""
+    """Refuse a checkpoint that is adopted where its query begins elsewhere than the pipeline's last batch ended, as far
+    as the offsets tell. Returns a warning where the user has named that batch.
+    """
     adopts = options.adopt_checkpoint and newest is not None and newest.query_id != query_id
     if not adopts or newest is None or elsewhere is None or source_offsets is None:
         return ()
@@ -214,7 +221,9 @@ def judge_adopted(
 
 
 def _named(newest: Decision) -> str:
-    """The starting offsets of a query with one source that reads on behind a decision; empty where a sentence has no room for them."""
+    """The starting offsets of a query with one source that reads on behind a decision; empty where a sentence has no
+    room for them.
+    """
     text = newest.source_offsets[0] if len(newest.source_offsets) == 1 else ""
     begin = text.find("{")
     return f", or startingOffsets={text[begin:]}" if begin >= 0 and len(text) <= 500 else ""
@@ -265,7 +274,9 @@ def refuse_lost_ledger(
 
 
 def ended_by_tombstone(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
-    """The refusal of a pipeline that the ledger has forgotten, and a coordinator has not. A tombstone is no proof of what is in the output."""
+    """The refusal of a pipeline that the ledger has forgotten, and a coordinator has not. A tombstone is no proof of
+    what is in the output.
+    """
     return PipelineConflict(
         f"a tombstone in the ledger topic {options.ledger_topic!r} has ended the history of pipeline {options.pipeline!r}, but {by_whom}; nothing "
         f"was written. Find out whether batch {batch_id} is in the output. Once you know that it is not, set adopt.checkpoint=true once",

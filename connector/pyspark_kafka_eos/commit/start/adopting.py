@@ -8,7 +8,8 @@ same batch again. Spark begins a later batch than the decided one where the func
 calling the writer or caught its error, and where somebody moved the checkpoint's commit log on.
 
 Invariants:
-- What of the batch is committed stays committed; only records that the broker aborted are given up, and only by the batch's number.
+- What of the batch is committed stays committed; only records that the broker aborted are given up, and only by the
+  batch's number.
 - The batch gets no note of an end: until a later batch is decided, every start needs the confirmation.
 """
 
@@ -34,10 +35,11 @@ def leave(
     slots: Collection[int],
     torn: Mapping[int, frozenset[TopicPartition]],
 ) -> str:
-    """The warning for records that are given up, as the option adopt.without.batch says. DecisionBroken, with nothing written,
-    where it does not name this batch.
+    """The warning for records that are given up, as the option adopt.without.batch says. DecisionBroken, with nothing
+    written, where it does not name this batch.
 
-    `query_id`, `batch_id`: what this run begins. `slots`: of the decision, aborted by the broker. `torn`: those that lost some of their partitions only, with these.
+    `query_id`, `batch_id`: what this run begins. `slots`: of the decision, aborted by the broker. `torn`: those that
+    lost some of their partitions only, with these.
     """
     lost = [seal for seal in decision.seals if seal.slot in slots]
     missing = sum(_missing(seal, torn.get(seal.slot) or torn.get(ALL_OTHERS)) for seal in lost)

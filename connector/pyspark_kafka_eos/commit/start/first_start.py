@@ -1,19 +1,22 @@
 """Whether a run may begin where the ledger has no decision of its pipeline, or where its query now writes under another
 name.
 
-Owns: the refusals where the pipeline or the query is known elsewhere, the warning for a query whose earlier batches the pipeline has not.
+Owns: the refusals where the pipeline or the query is known elsewhere, the warning for a query whose earlier batches the
+pipeline has not.
 Does not know: how a pipeline is taken over.
 Invariants:
-- A pipeline without a decision begins only where no coordinator knows it, or where the ledger has the note of its first start.
-- That note is in the ledger before any transactional id exists. So ids without it were begun under another ledger, whose decisions this one
-  lacks. What the coordinators say of the ids is no proof that nothing was committed: a transaction that mended a decided batch's markers and
-  timed out shows the same as one that was given up.
-- A query that begins under another name leaves a note under its former ones, before it decides anything. So a start under a name that the
-  query has left is known to be one.
+- A pipeline without a decision begins only where no coordinator knows it, or where the ledger has the note of its first
+  start.
+- That note is in the ledger before any transactional id exists. So ids without it were begun under another ledger,
+  whose decisions this one lacks. What the coordinators say of the ids is no proof that nothing was committed: a
+  transaction that mended a decided batch's markers and timed out shows the same as one that was given up.
+- A query that begins under another name leaves a note under its former ones, before it decides anything. So a start
+  under a name that the query has left is known to be one.
 - Behind batch 0 no partition of the ledger has a record of the pipeline, either.
 
-A function of `foreachBatch` that returns for an empty frame skips batches, and so does a query that wrote elsewhere before.
-Nothing of those batches can be written twice here. Whether rows of them should be here only their author knows: hence a warning.
+A function of `foreachBatch` that returns for an empty frame skips batches, and so does a query that wrote elsewhere
+before. Nothing of those batches can be written twice here. Whether rows of them should be here only their author knows:
+hence a warning.
 """
 
 from __future__ import annotations
@@ -49,10 +52,12 @@ def admit(
     beside: Collection[str],
     offset_log: OffsetLog | None,
 ) -> None:
-    """Let a pipeline without a decision begin, and note it; one with a decision where the query is not further under another name.
-    PipelineConflict, with nothing written, where somebody knows the pipeline, or the query under another name.
+    """Let a pipeline without a decision begin, and note it; one with a decision where the query is not further under
+    another name. PipelineConflict, with nothing written, where somebody knows the pipeline, or the query under another
+    name.
 
-    `known`: the pipeline's transactional ids that a coordinator has, in whatever state. `beside`: other pipelines that this run of
+    `known`: the pipeline's transactional ids that a coordinator has, in whatever state. `beside`: other pipelines that
+    this run of
     the query writes too. `offset_log`: that of a streaming query, which no other write shares its id with.
     """
     now = now if options.batch_id is None else replace(now, batch_id=options.batch_id)
@@ -82,26 +87,26 @@ def _listed(places: Sequence[TopicPartition]) -> str:
 
 
 def known_elsewhere(options: SinkOptions, view: LedgerView, known: Sequence[str]) -> PipelineConflict | None:
-    """Why a run that begins with batch 0 would be refused, as far as that shows without its query: the note of any first start counts as
-    this run's. None where it would not be."""
+    """Why a run that begins with batch 0 would be refused, as far as that shows without its query: the note of any
+    first start counts as this run's. None where it would not be.
+    """
     if not known or view.newest is not None or _is_noted(view, view.began, behind=False):
         return None
     return _by_coordinators(options, view, 0, known)
 
 
 def _is_noted(view: LedgerView, now: Began | None, *, behind: bool) -> bool:
-    """Whether the ledger, which has no decision, accounts for ids of the pipeline. `now`: the start of this run; `behind`: of a later batch
-    than the query's first one."""
-    # A later batch than the noted one runs because that one was done, and so was decided, unless the function of foreachBatch has changed.
-    # What a user has confirmed of one batch is said of no other one.
+    """Whether the ledger, which has no decision, accounts for ids of the pipeline. `now`: the start of this run;
+    `behind`: of a later batch than the query's first one.
+    """
+    # A later batch than the noted one runs because that one was done, and so was decided, unless the function of
+    # foreachBatch has changed. What a user has confirmed of one batch is said of no other one.
     began = view.began
     unused = view.forgotten or (began is not None and not began.adopted)
     return (began is not None and began == now) or (unused and not behind)
 
 
-def _by_coordinators(
-    options: SinkOptions, view: LedgerView, batch_id: int, known: Sequence[str]
-) -> PipelineConflict:
+def _by_coordinators(options: SinkOptions, view: LedgerView, batch_id: int, known: Sequence[str]) -> PipelineConflict:
     """The refusal of a pipeline whose ids a coordinator knows and the ledger does not."""
     if view.forgotten:
         return ended_by_tombstone(options, batch_id, _by_a_coordinator(known))
@@ -140,9 +145,10 @@ def _judge_names(
     *,
     renames: bool,
 ) -> None:
-    """Refuse where the query is further under another name than here, or leave a note under each such name. `own`: the newest batch of the
-    query under this one, -1 without. `renames`: the user says, or has said, that the pipeline has another name now, or the batch is the
-    query's first one."""
+    """Refuse where the query is further under another name than here, or leave a note under each such name. `own`: the
+    newest batch of the query under this one, -1 without. `renames`: the user says, or has said, that the pipeline has
+    another name now, or the batch is the query's first one.
+    """
     query_id, batch_id = now.query_id, now.batch_id
     left = []
     for name in [each for each in names if each not in beside]:
@@ -219,7 +225,9 @@ def warn_of_gap(
     named = {each for line in source_offsets or () for each in _CLUSTER_OF_OFFSETS.findall(line)}
     elsewhere = sorted(named - {mine_is})
     if elsewhere:
-        warning += f"; the checkpoint's source offsets are of cluster {', '.join(elsewhere)}, this sink's cluster is {mine_is}"
+        warning += (
+            f"; the checkpoint's source offsets are of cluster {', '.join(elsewhere)}, this sink's cluster is {mine_is}"
+        )
     log.warning("%s", warning)
     return (warning,)
 

@@ -21,14 +21,15 @@ from pyspark_kafka_eos.model import Decision
 def hanging(
     cluster: Cluster, topic: str | None, newest: Decision | None, ids: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Transactional id -> the partitions of the output topic, and of the newest decision's topics, in which its producer has
+    """Transactional id -> the partitions of the output topic, and of the newest decision's topics, in which its
+    producer has
     something open. `topic`: the output topic, None where the rows name theirs. `ids`: with their producer ids.
 
     UnknownTopic where `topic` does not exist, BrokerUnavailable where too few brokers say whether an earlier one does.
     """
     earlier = {part.topic for seal in (newest.seals if newest else ()) for part in seal.partitions} - {topic}
-    # Metadata are refreshed: an earlier output topic may have been deleted since, and nothing hangs in a deleted topic. Whether a topic
-    # of the name is the same one does not matter: what hangs in it is found.
+    # Metadata are refreshed: an earlier output topic may have been deleted since, and nothing hangs in a deleted topic.
+    # Whether a topic of the name is the same one does not matter: what hangs in it is found.
     there = absence.existing(cluster, {TopicPartition(name, 0): LogMark() for name in earlier})
     counts = {where.topic: len(cluster.topic(where.topic).leaders) for where in there}
     if topic is not None:

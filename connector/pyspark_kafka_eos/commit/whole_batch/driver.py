@@ -3,7 +3,8 @@
 Owns: the identity that all tasks of a batch write under, when it is replaced, how often a batch is repeated.
 Does not know: Spark; what may happen when in a try, which `machine.whole_batch` does.
 Invariants:
-- One identity carries one try of one batch: it is replaced before each try, except where EndTxn has just returned a fresh one.
+- One identity carries one try of one batch: it is replaced before each try, except where EndTxn has just returned a
+  fresh one.
 - Replacing the identity fences every process that still writes under it.
 - The driver's own id is initialised first, and its holder owns the pipeline. So a run that finds its identity
   fenced and still owns that id may take the batch's id again.
@@ -117,10 +118,12 @@ class WholeBatch:
     # ---- the identity of a try
 
     def _renew(self) -> ProducerIdentity:
-        """An identity that no process has written under. Fences processes that still write under the old one, and aborts their records."""
+        """An identity that no process has written under. Fences processes that still write under the old one, and
+        aborts their records.
+        """
         crash_points.reached("before-init-producer-id")
-        # Ownership is checked first: the coordinator aborts an open transaction for any request with its producer id, whatever the
-        # epoch, and only then refuses. A run that is over would abort a newer run's transaction.
+        # Ownership is checked first: the coordinator aborts an open transaction for any request with its producer id,
+        # whatever the epoch, and only then refuses. A run that is over would abort a newer run's transaction.
         self.run.require_ownership()
         identity: ProducerIdentity | None = None
         if self._identity is not None:
@@ -139,14 +142,14 @@ class WholeBatch:
 
     def _initialize(self, current: ProducerIdentity | None) -> ProducerIdentity:
         run = self.run
-        return run.transactions.init_producer_id(
-            self.batch_id, run.timeout_ms, current, two_phase=run.two_phase
-        )
+        return run.transactions.init_producer_id(self.batch_id, run.timeout_ms, current, two_phase=run.two_phase)
 
     # ---- one batch
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:
-        """The plan for the tasks of a try. `only_slots`: as in scope=task, for a batch that a run of that scope decided."""
+        """The plan for the tasks of a try. `only_slots`: as in scope=task, for a batch that a run of that scope
+        decided.
+        """
         writing = self.per_task.plan(batch_id, only_slots)
         if only_slots is not None:
             return writing
@@ -170,8 +173,8 @@ class WholeBatch:
     ) -> CommitReport:
         """Write and commit one batch; see `commit` for what an error means for the data.
 
-        A try that failed before its EndTxn was sent is aborted, and the batch is repeated under a new epoch: at most twice, and once where
-        its time ran out, because a second repetition would meet the same timeout.
+        A try that failed before its EndTxn was sent is aborted, and the batch is repeated under a new epoch: at most
+        twice, and once where its time ran out, because a second repetition would meet the same timeout.
         """
         tries = 0
         while True:
@@ -200,19 +203,20 @@ class WholeBatch:
         self._fresh = False
 
     def _settle_last(self) -> None:
-        """The last decision lacks its marker. It is noted, and the marker is written where no try is open under the batch's id."""
+        """The last decision lacks its marker. It is noted, and the marker is written where no try is open under the
+        batch's id.
+        """
         run = self.run
         run.mender.settle_decision(run.driver_id, run.options.offsets_group)
         if run.ledger.look().open is not None:
-            # The failed try is open there. Its abort erases what the coordinator knows of the decision, and the note keeps that.
+            # The failed try is open there. Its abort erases what the coordinator knows of the decision, and the note
+            # keeps that.
             self.replace_identity()
             run.mender.settle_decision(run.driver_id, run.options.offsets_group)
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
         """Abort an undecided try, and fence its tasks that may still be running. Best effort."""
-        _Try(self, self.run.decision(batch_id, (), ()), {}).run(
-            bm.BatchCommit().handle(ev.TasksFailed(reason))
-        )
+        _Try(self, self.run.decision(batch_id, (), ()), {}).run(bm.BatchCommit().handle(ev.TasksFailed(reason)))
 
     def commit(
         self,
@@ -223,9 +227,11 @@ class WholeBatch:
         replay: Replay | None = None,
         tasks: int | None = None,
     ) -> CommitReport:
-        """Commit a try whose tasks are all done. Returns when every partition has its marker. `tasks`: as in scope=task.
+        """Commit a try whose tasks are all done. Returns when every partition has its marker. `tasks`: as in
+        scope=task.
 
-        On an error nothing of the batch is visible, unless the error is OutcomeUnknown: then the next run determines the outcome.
+        On an error nothing of the batch is visible, unless the error is OutcomeUnknown: then the next run determines
+        the outcome.
         """
         run, began = self.run, runtime.perf_counter()
         seal = self._merged(seals, tasks)
@@ -272,7 +278,9 @@ class WholeBatch:
         return self.run.transactions.describe([self.batch_id])[self.batch_id]
 
     def take_next(self, identity: ProducerIdentity | None) -> None:
-        """Keep the identity for after a commit: the fresh one of EndTxn, or None where the used one must be replaced."""
+        """Keep the identity for after a commit: the fresh one of EndTxn, or None where the used one must be
+        replaced.
+        """
         if identity is not None:
             self._identity, self._fresh, self._taken_at = identity, True, runtime.monotonic()
 

@@ -106,9 +106,7 @@ def _digest(parts: Sequence[SealedPartition]) -> int | None:
     return sum(digests) & 0xFFFFFFFFFFFFFFFF if len(digests) == len(parts) else None
 
 
-def require_whole(
-    cluster: Cluster, seal: Seal, led: Mapping[TopicPartition, int], facts: Mapping[str, Fact]
-) -> None:
+def require_whole(cluster: Cluster, seal: Seal, led: Mapping[TopicPartition, int], facts: Mapping[str, Fact]) -> None:
     """RepairPending where an election has lost records of the batch since the check before its decision. `led`: the
     leader epochs at that check; brokers are asked only where a leader has changed."""
     moved = led_anew(cluster, [seal], led)
@@ -144,9 +142,7 @@ def mismatch(
             if where in sealed
             else "a task wrote there whose seal is not among those of the batch: it was started again after its result was lost"
         )
-        return f"{where}: {why}; no record of the batch is visible, and the batch is retried", {
-            "partition": str(where)
-        }
+        return f"{where}: {why}; no record of the batch is visible, and the batch is retried", {"partition": str(where)}
     unsealed = _unsealed_records(seal, states)
     if unsealed is not None:
         where, last = unsealed

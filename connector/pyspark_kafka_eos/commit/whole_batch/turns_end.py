@@ -26,7 +26,9 @@ from pyspark_kafka_eos.slot.turns import Begun, Stopped, Turns
 DRIVER = -1
 """The driver's number among the tasks of a try."""
 
-_REASON = "its batch is being committed without this start of the task, whose rows another start has written or did not have"
+_REASON = (
+    "its batch is being committed without this start of the task, whose rows another start has written or did not have"
+)
 _DEADLINE_S = 30.0
 """How long the driver reads for its own record, which is
 acknowledged. As long as for the check beside which this runs."""
@@ -35,7 +37,8 @@ acknowledged. As long as for the check beside which this runs."""
 def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[int]) -> int | None:
     """End a try's turns. Returns the first task of `idle` that has a start which was granted a turn, or None.
 
-    `begin`: where the tasks of the try take turns. `idle`: tasks that were sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
+    `begin`: where the tasks of the try take turns. `idle`: tasks that were sealed without rows. BrokerUnavailable, with
+    nothing decided, where the log does not answer.
     """
     log = TurnLog(cluster, begin.where, key, begin.offset)
     start = f"driver-{runtime.uuid4().hex}"
@@ -47,9 +50,7 @@ def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[in
             for event in log.new_events():
                 turns, _ = turns.handle(event)
                 if event.start == start and isinstance(event, Stopped):
-                    return min(
-                        (task for task in idle if turns.starts.get(task) in turns.granted), default=None
-                    )
+                    return min((task for task in idle if turns.starts.get(task) in turns.granted), default=None)
     finally:
         log.close()
     raise BrokerUnavailable(

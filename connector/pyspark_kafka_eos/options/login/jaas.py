@@ -2,7 +2,8 @@
 
 Owns: its grammar.
 Does not know: which module a mechanism needs, what an option means.
-Invariants: nothing of the text gets into a message, because it has secrets; the module's class is the caller's to judge.
+Invariants: nothing of the text gets into a message, because it has secrets; the module's class is the caller's to
+judge.
 """
 
 from __future__ import annotations

@@ -29,9 +29,7 @@ _FORM = (
 )
 
 
-def translate_kerberos(
-    given: Mapping[str, str], problems: list[str]
-) -> dict[str, str | bool | Secret | None]:
+def translate_kerberos(given: Mapping[str, str], problems: list[str]) -> dict[str, str | bool | Secret | None]:
     """The pairs of a login by Kerberos; every unusable name adds a line to `problems`."""
     for name in ("sasl.username", "sasl.password"):
         if name in given:
@@ -83,9 +81,7 @@ def _read(jaas: Jaas, problems: list[str]) -> dict[str, str | None]:
         problems.append(
             f"kafka.sasl.jaas.config has an option of {_MODULE} that has no meaning here; known are {known}"
         )
-    by_keytab, by_cache = (
-        options.get(name, "").lower() == "true" for name in ("useKeyTab", "useTicketCache")
-    )
+    by_keytab, by_cache = (options.get(name, "").lower() == "true" for name in ("useKeyTab", "useTicketCache"))
     for used, name, flag in ((by_keytab, "keyTab", "useKeyTab"), (by_cache, "ticketCache", "useTicketCache")):
         if name in options and not used:
             problems.append(f"{name} of kafka.sasl.jaas.config needs {flag}=true")

@@ -1,4 +1,5 @@
-"""OAUTHBEARER: the Java client's (KIP-768, KIP-1139), librdkafka's and JAAS's names for it, as the fields that `pyspark_kafka_eos.client.net.oauth` reads.
+"""OAUTHBEARER: the Java client's (KIP-768, KIP-1139), librdkafka's and JAAS's names for it, as the fields that
+`pyspark_kafka_eos.client.net.oauth` reads.
 
 Owns: which names exist, where a token can come from, which names each of these uses.
 Does not know: whether an endpoint answers, a file exists or a provider can be imported.
@@ -77,9 +78,7 @@ _PROVIDERS = _text_if(
     f"{', '.join(PRESETS)}, or module:function of an own provider",
     lambda text: text in PRESETS or _FUNCTION.fullmatch(text),
 )
-_EXTENSIONS = _text_if(
-    "name=value pairs separated by commas, the names of letters, none of them auth", _are_extensions
-)
+_EXTENSIONS = _text_if("name=value pairs separated by commas, the names of letters, none of them auth", _are_extensions)
 _CONFIG = _kind(
     "name=value pairs separated by blanks (it is not repeated here)",
     lambda text: Secret(text) if _is_config(text) else None,
@@ -88,7 +87,9 @@ _CONFIG = _kind(
 
 @dataclass(frozen=True)
 class _Row:
-    """One field. `names`: those of the options, without `kafka.sasl.oauthbearer.` unless they begin with a word of `_WHOLE`."""
+    """One field. `names`: those of the options, without `kafka.sasl.oauthbearer.` unless they begin with a word of
+    `_WHOLE`.
+    """
 
     field: str
     names: tuple[str, ...]
@@ -164,9 +165,7 @@ OAUTH_NAMES: dict[str, str] = {
 }  # fmt: skip
 """Every name of OAUTHBEARER and its meaning for the documentation."""
 
-OAUTH_SECRETS = frozenset(
-    _full(name) for row in _ROWS if row.kind in (_SECRET, _CONFIG) for name in row.names
-)
+OAUTH_SECRETS = frozenset(_full(name) for row in _ROWS if row.kind in (_SECRET, _CONFIG) for name in row.names)
 
 _RETRIEVERS = {
     "ClientCredentialsJwtRetriever": _CREDENTIALS,
@@ -274,18 +273,12 @@ def _read_handler(
 def _read_options(jaas: Jaas, found: dict[str, Value], spelt: dict[str, str], problems: list[str]) -> None:
     """The options of OAuthBearerLoginModule, in JAAS."""
     if jaas.short != "OAuthBearerLoginModule":
-        problems.append(
-            f"kafka.sasl.jaas.config names {jaas.named}, but OAUTHBEARER needs OAuthBearerLoginModule"
-        )
+        problems.append(f"kafka.sasl.jaas.config names {jaas.named}, but OAUTHBEARER needs OAuthBearerLoginModule")
         return
     of = {row.jaas: row for row in _ROWS if row.jaas is not None}
     extensions = []
     for name, text in jaas.options.items():
-        shown = (
-            f"{name} of kafka.sasl.jaas.config"
-            if _NAME.fullmatch(name)
-            else "a name of kafka.sasl.jaas.config"
-        )
+        shown = f"{name} of kafka.sasl.jaas.config" if _NAME.fullmatch(name) else "a name of kafka.sasl.jaas.config"
         if name in of:
             _put(of[name].field, shown, _read(of[name], shown, text, problems), found, spelt, problems)
         elif name.startswith(("extension_", "unsecuredLoginExtension_")):
@@ -297,9 +290,7 @@ def _read_options(jaas: Jaas, found: dict[str, Value], spelt: dict[str, str], pr
             _put(field, shown, text, found, spelt, problems)
         elif name == "ssl.truststore.type" and text.upper() == "PEM":
             continue
-        elif (
-            name == "ssl.truststore.location" and jaas.options.get("ssl.truststore.type", "").upper() == "PEM"
-        ):
+        elif name == "ssl.truststore.location" and jaas.options.get("ssl.truststore.type", "").upper() == "PEM":
             _put("cafile", shown, text, found, spelt, problems)
         elif name == "ssl.truststore.certificates":
             _put("cadata", shown, text, found, spelt, problems)
@@ -386,9 +377,7 @@ def _judge(method: str, found: Mapping[str, Value], spelt: Mapping[str, str], pr
     fields = {row.field: row for row in _ROWS}
     missing = [each for each in _NEEDS[method] if not any(found.get(one) not in (None, "") for one in each)]
     if missing:
-        names = " and ".join(
-            " or ".join(f"kafka.{_full(fields[one].names[0])}" for one in each) for each in missing
-        )
+        names = " and ".join(" or ".join(f"kafka.{_full(fields[one].names[0])}" for one in each) for each in missing)
         problems.append(
             f"OAUTHBEARER with {_WORDS[method]} needs {names}; a token can also come from kafka.sasl.oauthbearer.token.provider"
         )

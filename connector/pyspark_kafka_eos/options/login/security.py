@@ -1,4 +1,5 @@
-"""Security: which protocol has which names, and SASL under the Java client's and librdkafka's names, as the network library's.
+"""Security: which protocol has which names, and SASL under the Java client's and librdkafka's names, as the network
+library's.
 
 Owns: which security names exist, how they combine, the reading of `sasl.jaas.config`. `options.tls` has those of TLS.
 Does not know: whether a file exists or a password is right. The connecting process reads the files, on a
@@ -136,7 +137,9 @@ _Credentials = tuple[str, str, bool]
 
 
 def _credentials(given: Mapping[str, str], mechanism: str, problems: list[str]) -> _Credentials | None:
-    """User name, password, and whether they are a delegation token's, from either spelling; None after a line in `problems`."""
+    """User name, password, and whether they are a delegation token's, from either spelling; None after a line in
+    `problems`.
+    """
     plain = [name for name in ("sasl.username", "sasl.password") if name in given]
     if "sasl.jaas.config" in given:
         if plain:
@@ -145,8 +148,7 @@ def _credentials(given: Mapping[str, str], mechanism: str, problems: list[str]) 
         return _read_jaas(given["sasl.jaas.config"], mechanism, problems)
     if len(plain) < 2 or not given["sasl.username"]:
         problems.append(
-            f"{mechanism} needs a user: set kafka.sasl.jaas.config, or kafka.sasl.username "
-            "and kafka.sasl.password"
+            f"{mechanism} needs a user: set kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password"
         )
         return None
     return given["sasl.username"], given["sasl.password"], False

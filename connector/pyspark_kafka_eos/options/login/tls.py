@@ -1,4 +1,5 @@
-"""TLS: the Java client's and librdkafka's names for it, as the names that `pyspark_kafka_eos.client.net.credentials.tls` reads.
+"""TLS: the Java client's and librdkafka's names for it, as the names that
+`pyspark_kafka_eos.client.net.credentials.tls` reads.
 
 Owns: which names of TLS exist, how they combine, the names of cipher suites.
 Does not know: whether a file exists, or a password is right.
@@ -85,7 +86,9 @@ _SUITES = _suites()
 
 
 def translate_tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
-    """The pairs for the names of TLS, without their `kafka.` prefix. Every unusable name or combination adds a line to `problems`."""
+    """The pairs for the names of TLS, without their `kafka.` prefix. Every unusable name or combination adds a line to
+    `problems`.
+    """
     pairs: dict[str, Value] = {}
     kinds = {store: _kind(given, store, problems) for store in ("truststore", "keystore")}
     for sources in (_AUTHORITIES, _CERTIFICATES, _KEYS):
@@ -98,9 +101,7 @@ def translate_tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Va
         pairs["ssl_crlfile"] = given["ssl.crl.location"]
     check = given.get("ssl.endpoint.identification.algorithm", "https").lower()
     if check not in ("https", "", "none"):
-        problems.append(
-            "kafka.ssl.endpoint.identification.algorithm must be https, or empty to check no host name"
-        )
+        problems.append("kafka.ssl.endpoint.identification.algorithm must be https, or empty to check no host name")
     pairs["ssl_check_hostname"] = check == "https"
     _translate_limits(given, pairs, problems)
     return pairs
@@ -111,9 +112,7 @@ def _kind(given: Mapping[str, str], store: str, problems: list[str]) -> str:
     location, name, password = (f"ssl.{store}.{each}" for each in ("location", "type", "password"))
     kind = given.get(name, "JKS" if location in given else "PEM").upper()
     if kind not in ("PEM", *_STORES):
-        problems.append(
-            f"kafka.{name} must be PEM, PKCS12 or JKS: another kind of store cannot be read without Java"
-        )
+        problems.append(f"kafka.{name} must be PEM, PKCS12 or JKS: another kind of store cannot be read without Java")
     elif kind == "PEM" and password in given:
         opens = "; kafka.ssl.key.password opens its key" if store == "keystore" else ""
         problems.append(f"kafka.{password} is given, but a PEM {store} has no password{opens}: leave it out")
@@ -133,9 +132,7 @@ def _translate_authorities(given: Mapping[str, str], kind: str, pairs: dict[str,
             pairs["ssl_cafile" if name.endswith("location") else "ssl_cadata"] = given[name]
 
 
-def _translate_identity(
-    given: Mapping[str, str], kind: str, pairs: dict[str, Value], problems: list[str]
-) -> None:
+def _translate_identity(given: Mapping[str, str], kind: str, pairs: dict[str, Value], problems: list[str]) -> None:
     if kind in _STORES:
         pairs["ssl_keystore"] = given.get("ssl.keystore.location")
         password = given.get("ssl.keystore.password")
@@ -180,9 +177,7 @@ def _translate_limits(given: Mapping[str, str], pairs: dict[str, Value], problem
     versions = [each.strip() for each in given.get("ssl.enabled.protocols", ",".join(_VERSIONS)).split(",")]
     newest = given.get("ssl.protocol", "TLS")
     if not set(versions) <= set(_VERSIONS):
-        problems.append(
-            "kafka.ssl.enabled.protocols must list TLSv1.2, TLSv1.3 or both: older ones are not safe"
-        )
+        problems.append("kafka.ssl.enabled.protocols must list TLSv1.2, TLSv1.3 or both: older ones are not safe")
         return
     if newest not in ("TLS", *_VERSIONS):
         problems.append("kafka.ssl.protocol must be TLS, TLSv1.2 or TLSv1.3: older ones are not safe")

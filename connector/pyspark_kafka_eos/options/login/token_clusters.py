@@ -67,8 +67,8 @@ def cluster_for(
 ) -> TokenCluster | None:
     """The cluster that one of the brokers belongs to; None where there is none.
 
-    `servers`: `host:port` with commas. `matches(pattern, server)`: whether the whole server is the pattern's. OptionsError
-    where several clusters have one.
+    `servers`: `host:port` with commas. `matches(pattern, server)`: whether the whole server is the pattern's.
+    OptionsError where several clusters have one.
     """
     each = [server.strip() for server in servers.split(",") if server.strip()]
     found = [one for one in clusters if any(matches(one.targets, server) for server in each)]
@@ -81,7 +81,9 @@ def cluster_for(
 
 
 def options_of(cluster: TokenCluster, token: Token, given: Mapping[str, object]) -> dict[str, str]:
-    """The `kafka.*` options by which the token logs in, beside the `given` ones; OptionsError where they contradict it."""
+    """The `kafka.*` options by which the token logs in, beside the `given` ones; OptionsError where they contradict
+    it.
+    """
     lowered = {name.lower(): str(value) for name, value in given.items()}
     own = lowered.get("kafka.security.protocol")
     protocol = (own or cluster.protocol).upper()

@@ -47,9 +47,7 @@ MOST_QUERIES = 256
 other. Half would do; double gains nothing."""
 
 ERROR_NAMES = {
-    name
-    for name, each in vars(errors).items()
-    if isinstance(each, type) and issubclass(each, errors.ExactlyOnceError)
+    name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, errors.ExactlyOnceError)
 }
 """The classes of `kafka_core.errors`."""
 
@@ -69,8 +67,9 @@ class Observer:
         """A micro-batch has finished."""
 
     def ended(self, query_id: str, run_id: str, error: str | None) -> None:
-        """A query has ended. `error`: None where it was stopped or done; else the class of `kafka_core.errors`, or Spark's
-        own error class, or "other"."""
+        """A query has ended. `error`: None where it was stopped or done; else the class of `kafka_core.errors`, or
+        Spark's own error class, or "other".
+        """
 
 
 class ExactlyOnceListener(StreamingQueryListener):
@@ -165,9 +164,7 @@ class ExactlyOnceListener(StreamingQueryListener):
             place = (getattr(call, "__qualname__", repr(call)), type(error).__name__)
             if place not in self._logged:
                 self._logged.add(place)
-                log.warning(
-                    "%s failed with %s; the same failure there is not logged again", *place, exc_info=True
-                )
+                log.warning("%s failed with %s; the same failure there is not logged again", *place, exc_info=True)
             return None
 
 

@@ -200,9 +200,7 @@ def _positions(sources: list[Mapping[str, Any]], name: str) -> dict[TopicPartiti
 def _latest(sources: list[Mapping[str, Any]]) -> dict[TopicPartition, int] | None:
     """Where the partitions of all Kafka sources end; None unless this is known for every source."""
     for source in sources:
-        known = not _NO_REPORT.search(str(source.get("description"))) and _kafka_positions(
-            source.get("latestOffset")
-        )
+        known = not _NO_REPORT.search(str(source.get("description"))) and _kafka_positions(source.get("latestOffset"))
         if _kafka_positions(source.get("endOffset")) and not known:
             return None
     return _positions(sources, "latestOffset")

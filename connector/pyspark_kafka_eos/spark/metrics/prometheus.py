@@ -54,9 +54,7 @@ class PrometheusMetrics(Observer):
     counter that the first batch has no number for is withdrawn then.
     """
 
-    def __init__(
-        self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.registry = CollectorRegistry() if registry is None else registry
         self._per_batch: list[Counter | Gauge | Histogram] = []
@@ -65,28 +63,18 @@ class PrometheusMetrics(Observer):
         self._records = self._counter("records", "Records committed.")
         self._bytes = self._counter("written_bytes", "Bytes of records committed, before compression.")
         self._retries = self._counter("retries", "Record batches that were sent more than once.")
-        self._fences = self._counter(
-            "fences", "Earlier attempts and left-open transactions that were fenced."
-        )
-        self._repaired = self._counter(
-            "repairs", "Rewrites of slots that a broker had aborted after the decision."
-        )
-        self._redone = self._counter(
-            "redone_batches", "Batches done again because they got too old to decide."
-        )
+        self._fences = self._counter("fences", "Earlier attempts and left-open transactions that were fenced.")
+        self._repaired = self._counter("repairs", "Rewrites of slots that a broker had aborted after the decision.")
+        self._redone = self._counter("redone_batches", "Batches done again because they got too old to decide.")
         self._resumed = self._counter("resumed_batches", "Batches that an earlier run had decided.")
         self._requests = self._counter("produce_requests", "Produce requests that were answered.")
-        self._waited = self._counter(
-            "produce_request_seconds", "Time from Produce requests to their answers, summed."
-        )
+        self._waited = self._counter("produce_request_seconds", "Time from Produce requests to their answers, summed.")
         self._throttled = self._counter(
             "throttle_seconds", "Time that brokers asked this client to wait (quotas), summed."
         )
         self._record_batches = self._counter("record_batches", "Record batches sent, also those sent again.")
         self._sent = self._counter("sent_bytes", "Bytes of record batches sent, after compression.")
-        self._longest = self._gauge(
-            "produce_request_seconds_max", "The newest batch's slowest Produce request."
-        )
+        self._longest = self._gauge("produce_request_seconds_max", "The newest batch's slowest Produce request.")
         self._connections = self._gauge(
             "connections", "Open connections to brokers, the most of one process, in the newest batch."
         )
@@ -97,9 +85,7 @@ class PrometheusMetrics(Observer):
             "visible_seconds", "From all sealed to all visible to readers.", _COMMIT_BUCKETS
         )
         self._batch = self._histogram("batch_seconds", "Spark's whole trigger.", _BATCH_BUCKETS)
-        self._left = self._gauge(
-            "transaction_left_seconds", "Time that the transactions had left; +Inf: no timeout."
-        )
+        self._left = self._gauge("transaction_left_seconds", "Time that the transactions had left; +Inf: no timeout.")
         self._lag_min = self._gauge("offsets_behind_latest_min", "Offsets behind: the best partition.")
         self._lag_max = self._gauge("offsets_behind_latest_max", "Offsets behind: the worst partition.")
         self._lag_avg = self._gauge("offsets_behind_latest_avg", "Offsets behind: mean of the partitions.")
@@ -285,9 +271,7 @@ class MetricsServer(PrometheusMetrics):
         self._thread.join()
 
 
-def serve_metrics(
-    port: int, address: str = "127.0.0.1", registry: CollectorRegistry | None = None
-) -> MetricsServer:
+def serve_metrics(port: int, address: str = "127.0.0.1", registry: CollectorRegistry | None = None) -> MetricsServer:
     """Serve /metrics at `port` (0: any free one, see `.port`) and return the observer for the listener:
 
         spark.streams.addListener(ExactlyOnceListener(serve_metrics(9200)))

@@ -6,9 +6,9 @@ Invariants:
 - Only processes of the same user on the same machine ask and answer.
 - Where nobody answers within a second, the answer is unknown, never a number.
 
-By format and with df.write the commit runs in a Python worker that Spark's JVM starts, which has no way into that JVM. The process that
-called `register(spark)` has. Both find each other by the JVM's process id: the worker descends from it. The name is in
-Linux's abstract namespace, so no file stays behind; on other systems nobody answers.
+By format and with df.write the commit runs in a Python worker that Spark's JVM starts, which has no way into that JVM.
+The process that called `register(spark)` has. Both find each other by the JVM's process id: the worker descends from
+it. The name is in Linux's abstract namespace, so no file stays behind; on other systems nobody answers.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from pyspark_kafka_eos.spark.sink.stage_attempts import Ask, ask_spark
 log = logging.getLogger(__name__)
 
 _WITHIN_S = 1.0
-"""How long a worker waits for an answer, which takes a millisecond. Half could miss a busy driver's; double only delays a commit
-whose driver hangs."""
+"""How long a worker waits for an answer, which takes a millisecond. Half could miss a busy driver's; double only delays
+a commit whose driver hangs.
+"""
 
 _MOST_ANCESTORS = 10
 """Between a worker and the JVM stands PySpark's daemon. Half is enough too; double would look at foreign processes."""
@@ -66,9 +67,7 @@ def answer(context: Any) -> None:
             listening.close()
             raise
         _answering.listening = listening
-        _answering.thread = threading.Thread(
-            target=_serve, args=(listening,), name="kafka-eos-attempts", daemon=True
-        )
+        _answering.thread = threading.Thread(target=_serve, args=(listening,), name="kafka-eos-attempts", daemon=True)
         _answering.thread.start()
 
 
@@ -137,9 +136,7 @@ def _name(pid: int) -> str:
 
 def _is_mine(peer: socket.socket) -> bool:
     """Whether the other end is a process of this user: any user may take a name of the abstract namespace."""
-    _, uid, _ = struct.unpack(
-        "3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    )
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return bool(uid == os.getuid())
 
 

@@ -7,10 +7,9 @@ Invariants:
 - A retried task fences its predecessor (scope=batch: it is refused where the predecessor may have written).
 - Only the winning attempt's message reaches the commit.
 
-Seen on pyspark 4.0.0 and 4.3.0: Spark asks for the writer once per save, in a Python process beside the driver, before any
-task. Spark pickles the object to the tasks and to a second such process, where it calls commit or abort. If
-commit raises, Spark calls abort with the same messages. Spark itself refuses modes other than append and
-overwrite.
+Seen on pyspark 4.0.0 and 4.3.0: Spark asks for the writer once per save, in a Python process beside the driver, before
+any task. Spark pickles the object to the tasks and to a second such process, where it calls commit or abort. If commit
+raises, Spark calls abort with the same messages. Spark itself refuses modes other than append and overwrite.
 """
 
 from __future__ import annotations
@@ -63,7 +62,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     @sentence_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SlotMessage:
-        """In a task: write its rows as its slot. Of a write that is committed already they are measured, or not even computed."""
+        """In a task: write its rows as its slot. Of a write that is committed already they are measured, or not even
+        computed.
+        """
         plan = self.begun.plan
         if plan is None:
             return SlotMessage(None)
@@ -97,8 +98,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _refuse_unnumbered(begun: Begun, context: TaskContext) -> None:
-    """Refuse a write inside a micro-batch whose number nothing gives: Spark may run the micro-batch again. Only the tasks know:
-    Spark passes what it knows of a query to them, and not to the worker that begins a write."""
+    """Refuse a write inside a micro-batch whose number nothing gives: Spark may run the micro-batch again. Only the
+    tasks know: Spark passes what it knows of a query to them, and not to the worker that begins a write.
+    """
     options = begun.options
     batch_id = context.getLocalProperty(BATCH_ID)
     if batch_id is None or options.batch_id is not None or options.ephemeral or not options.transactional:

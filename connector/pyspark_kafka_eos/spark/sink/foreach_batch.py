@@ -107,8 +107,9 @@ class ExactlyOnceWriter:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; Spark calls it. Returns when the batch is committed, by this call or before.
 
-        PipelineConflict, with nothing written, where this run has written the batch under this pipeline before, or the option
-        checkpointLocation names another query's checkpoint; OptionsError where `batch_id` is not the running micro-batch's.
+        PipelineConflict, with nothing written, where this run has written the batch under this pipeline before, or the
+        option checkpointLocation names another query's checkpoint; OptionsError where `batch_id` is not the running
+        micro-batch's.
         """
         self._take_renewed_token()
         identity = QueryIdentity.of_session(frame.sparkSession, self.options)
@@ -155,9 +156,7 @@ class ExactlyOnceWriter:
         beside = _beside(self.options, identity)
         checkpoint = identity.checkpoint
         earlier = None if checkpoint is None else partial(read_earlier, spark, checkpoint)
-        driver = driver_for(
-            cluster, self.options, identity.query_id, beside, OffsetLog(earlier, begins_elsewhere)
-        )
+        driver = driver_for(cluster, self.options, identity.query_id, beside, OffsetLog(earlier, begins_elsewhere))
         plan_has_run = False
 
         def replay(slots: frozenset[int]) -> list[Seal]:
@@ -193,9 +192,7 @@ class ExactlyOnceWriter:
             batch_id, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,
         )  # fmt: skip
 
-    def _run_slots(
-        self, driver: Driver, frame: DataFrame, batch_id: int, only: frozenset[int] | None
-    ) -> list[Seal]:
+    def _run_slots(self, driver: Driver, frame: DataFrame, batch_id: int, only: frozenset[int] | None) -> list[Seal]:
         """Run the batch as a Spark job; returns the seals, or aborts the written records and raises."""
         rows = select_columns(frame, self.options.topic)
         plan = driver.plan(batch_id, only)
@@ -227,8 +224,8 @@ _STOPPED = (
 exception. Its pattern overflows the stack on a text as long as a Java stack trace, so the original text
 cannot be passed on."""
 
-# query.stop() cancels the query's jobs before it interrupts the thread, so a batch may end by either. Spark 4 cancels with a
-# reason of its own, older ones with the group's.
+# query.stop() cancels the query's jobs before it interrupts the thread, so a batch may end by either. Spark 4 cancels
+# with a reason of its own, older ones with the group's.
 _INTERRUPTED = re.compile(
     r"java\.lang\.InterruptedException|ClosedByInterruptException|InterruptedIOException"
     r"|cancelled part of cancelled job group|cancelled Query \[[^\n]*\] was stopped"
@@ -251,11 +248,7 @@ def _is_interruption(error: BaseException) -> bool:
 
 
 def _source_offsets(spark: SparkSession, identity: QueryIdentity, batch_id: int) -> LoggedOffsets:
-    return (
-        LoggedOffsets(())
-        if identity.checkpoint is None
-        else read_offsets(spark, identity.checkpoint, batch_id)
-    )
+    return LoggedOffsets(()) if identity.checkpoint is None else read_offsets(spark, identity.checkpoint, batch_id)
 
 
 def _refuse_async_progress(spark: SparkSession, identity: QueryIdentity) -> None:

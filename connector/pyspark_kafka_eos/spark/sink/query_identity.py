@@ -1,13 +1,16 @@
-"""The query, the run and the checkpoint that a micro-batch belongs to, from what Spark tells a function of `foreachBatch`.
+"""The query, the run and the checkpoint that a micro-batch belongs to, from what Spark tells a function of
+`foreachBatch`.
 
-Owns: finding the query by the calling thread, by the frame's session, or by the checkpoint; whether a number is that of its running batch;
-whether the option checkpointLocation names the query's own checkpoint.
+Owns: finding the query by the calling thread, by the frame's session, or by the checkpoint; whether a number is that of
+its running batch; whether the option checkpointLocation names the query's own checkpoint.
 Does not know: what is written.
 Invariants:
 - A frame that is of no running query is refused.
-- Where Spark tells the query's checkpoint, that one is read, whatever the option names; and an option that names another query's is refused:
-  with its source offsets the consumer group would get those of the other, and an older checkpoint would not be noticed.
-- A number that is not the running micro-batch's is refused: under an older one the rows would be taken for committed, and left out.
+- Where Spark tells the query's checkpoint, that one is read, whatever the option names; and an option that names
+  another query's is refused: with its source offsets the consumer group would get those of the other, and an older
+  checkpoint would not be noticed.
+- A number that is not the running micro-batch's is refused: under an older one the rows would be taken for committed,
+  and left out.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from pyspark_kafka_eos.spark.sink.tasks import BATCH_ID, QUERY_ID
 
 
 class QueryIdentity:
-    """The query, run and checkpoint of a micro-batch: by its thread, or by its frame's session in a thread of the function's own."""
+    """The query, run and checkpoint of a micro-batch: by its thread, or by its frame's session in a thread of the
+    function's own.
+    """
 
     def __init__(
         self,
@@ -37,9 +42,10 @@ class QueryIdentity:
         named: str | None = None,
         told_by_spark: bool = True,
     ) -> None:
-        """`checkpoint`: the query's own, None where Spark does not tell. `batch_id`: the micro-batch that Spark has told the calling thread
-        of; None where it has not, as on Spark Connect. `named`: what the option checkpointLocation says. `told_by_spark`: whether the query
-        is known from Spark, not from that checkpoint."""
+        """`checkpoint`: the query's own, None where Spark does not tell. `batch_id`: the micro-batch that Spark has
+        told the calling thread of; None where it has not, as on Spark Connect. `named`: what the option
+        checkpointLocation says. `told_by_spark`: whether the query is known from Spark, not from that checkpoint.
+        """
         self.query_id = query_id
         self.run_id = run_id
         self.checkpoint = checkpoint or named
@@ -49,8 +55,9 @@ class QueryIdentity:
         self._told_by_spark = told_by_spark
 
     def require_running(self, spark: SparkSession, batch_id: int, *, begins: bool) -> None:
-        """OptionsError where `batch_id` is not that of the running micro-batch. `begins`: this is the run's first batch here; where only
-        the checkpoint can tell, it is asked then."""
+        """OptionsError where `batch_id` is not that of the running micro-batch. `begins`: this is the run's first batch
+        here; where only the checkpoint can tell, it is asked then.
+        """
         if self.batch_id == str(batch_id) or self.checkpoint is None:
             return
         if self.batch_id is None:
@@ -69,10 +76,11 @@ class QueryIdentity:
             )
 
     def require_own_checkpoint(self, spark: SparkSession, batch_id: int) -> None:
-        """PipelineConflict where the option checkpointLocation names another query's checkpoint. It may read a file: ask once per run.
+        """PipelineConflict where the option checkpointLocation names another query's checkpoint. It may read a file:
+        ask once per run.
 
-        Spark Connect does not tell which query runs. There an own checkpoint is known by its commit log, which does not have the running
-        batch yet; another query's that is at the same batch at this moment is not told from it.
+        Spark Connect does not tell which query runs. There an own checkpoint is known by its commit log, which does not
+        have the running batch yet; another query's that is at the same batch at this moment is not told from it.
         """
         named = self._named
         if named is None:
@@ -142,8 +150,8 @@ class QueryIdentity:
 def _query_of_session(spark: SparkSession) -> Any:
     """The running query whose batches have this session, None where there is none.
 
-    Spark clones the session of a query for its batches, so a frame of a batch, and all that is made of it, has a session
-    that no other query has.
+    Spark clones the session of a query for its batches, so a frame of a batch, and all that is made of it, has a
+    session that no other query has.
     """
     session = spark._jsparkSession
     try:

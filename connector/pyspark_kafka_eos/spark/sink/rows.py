@@ -1,7 +1,7 @@
 """The columns of a DataFrame that becomes records: names, types and rules of Spark's Kafka sink.
 
-Owns: which columns are taken, which types they may have, the errors for other types, and the instant that a time without
-a zone stands for.
+Owns: which columns are taken, which types they may have, the errors for other types, and the instant that a time
+without a zone stands for.
 Does not know: topics that exist, partitions, the encoding of rows.
 Invariants:
 - A schema that cannot be written is refused before a task runs.
@@ -74,11 +74,7 @@ def judge_schema(schema: StructType, topic: str | None) -> dict[str, int]:
     )
     if problems:
         raise OptionsError.listing("these rows cannot become records, and nothing was written", problems)
-    return {
-        name: places[name]
-        for name in COLUMNS
-        if name in places and not (name == "topic" and topic is not None)
-    }
+    return {name: places[name] for name in COLUMNS if name in places and not (name == "topic" and topic is not None)}
 
 
 def take_columns(batch: pa.RecordBatch, places: Mapping[str, int]) -> pa.RecordBatch:
@@ -89,8 +85,7 @@ def take_columns(batch: pa.RecordBatch, places: Mapping[str, int]) -> pa.RecordB
 def has_local_times(schema: StructType) -> bool:
     """Whether records get their times from a column without a zone, which takes the session's zone to read."""
     return any(
-        each.name.lower() == "timestamp" and isinstance(each.dataType, TimestampNTZType)
-        for each in schema.fields
+        each.name.lower() == "timestamp" and isinstance(each.dataType, TimestampNTZType) for each in schema.fields
     )
 
 
@@ -145,9 +140,7 @@ class LocalTimes:
 
 def _expected(name: str, kind: DataType) -> str | None:
     if name in ("key", "value"):
-        return (
-            None if isinstance(kind, StringType | BinaryType) else "string or binary; cast it or use to_json"
-        )
+        return None if isinstance(kind, StringType | BinaryType) else "string or binary; cast it or use to_json"
     if name == "topic":
         return None if isinstance(kind, StringType) else "string"
     if name == "partition":

@@ -88,16 +88,12 @@ _NOT_TOLD = -1
 """The batch's number where there is no checkpoint to find it in, until Spark passes it."""
 
 
-def open_writer(
-    options: Mapping[str, str], schema: StructType, *, overwrite: bool, planning: bool
-) -> KafkaSinkWriter:
+def open_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool, planning: bool) -> KafkaSinkWriter:
     """The writer of one micro-batch. `planning`: its tasks are still to run, so this call begins the batch.
 
     OptionsError and PipelineConflict, before anything is written, where the query cannot be written.
     """
-    parsed = SinkOptions.parse(
-        {name: text for name, text in options.items() if name.lower() not in _SPARKS_OWN}
-    )
+    parsed = SinkOptions.parse({name: text for name, text in options.items() if name.lower() not in _SPARKS_OWN})
     _refuse(parsed, overwrite=overwrite)
     columns = judge_schema(schema, parsed.topic)
     writer = KafkaSinkWriter(parsed, columns)
@@ -112,8 +108,7 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
     if overwrite:
         problems.append(
             "outputMode complete writes the whole result anew in every micro-batch, and a topic's records cannot be "
-            "replaced: use outputMode append; or, to get every version of the result as records, "
-            + _FOREACH_BATCH
+            "replaced: use outputMode append; or, to get every version of the result as records, " + _FOREACH_BATCH
         )
     if options.checkpoint_location is None and _needs_checkpoint(options):
         problems.append(
@@ -198,9 +193,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         """On the driver: abort what is open unless the batch is decided. Never hides the original error."""
         seals, failures, handover = read_messages(messages)
         if handover is None:
-            log.info(
-                "batch %d failed in its tasks; the next run ends the transactions they left open", batchId
-            )
+            log.info("batch %d failed in its tasks; the next run ends the transactions they left open", batchId)
             return
         reason = f"Spark gave up batch {batchId}: {failures[0] if failures else 'see its error'}"[:500]
         give_up(self.options, _told(handover, batchId), seals, reason)
@@ -216,9 +209,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         """The batch that Spark runs; PipelineConflict where the writer began another one."""
         # Spark passes the session's settings to the tasks, but not to the workers on the driver.
         if self.options.transactional:
-            refuse_speculation(
-                {"spark.speculation": context.getLocalProperty("spark.speculation") or "false"}
-            )
+            refuse_speculation({"spark.speculation": context.getLocalProperty("spark.speculation") or "false"})
         query_id = context.getLocalProperty(QUERY_ID)
         batch_id = context.getLocalProperty(BATCH_ID)
         checkpoint = self._checkpoint()

@@ -6,17 +6,21 @@ Invariants:
 - Tasks whose numbers leave no room for a second attempt of their stage are never asked about.
 - What nobody can answer is neither a failure nor a proof: the batch goes on, and the log says so once.
 
-Why: where a shuffle file is lost, Spark runs the stage that wrote it again, and then those tasks of the writing stage that are not done
-yet, as its next attempt. Where the rows are not the same the second time (a random salt, the clock, an order that nothing fixes), the
-new tasks' rows and those of the sealed ones are no partition of any one result: some rows are there twice and others not at all.
-From pyspark 4.2 on Spark itself fails such a job where it finds that the rows differ (seen on 4.2.1 and 4.3.0; 4.0.0 and 4.1.4 do not).
+Why: where a shuffle file is lost, Spark runs the stage that wrote it again, and then those tasks of the writing stage
+that are not done yet, as its next attempt. Where the rows are not the same the second time (a random salt, the clock,
+an order that nothing fixes), the new tasks' rows and those of the sealed ones are no partition of any one result: some
+rows are there twice and others not at all. From pyspark 4.2 on Spark itself fails such a job where it finds that the
+rows differ (seen on 4.2.1 and 4.3.0; 4.0.0 and 4.1.4 do not).
 
-What a task knows. Python's TaskContext has the stage's number and not its attempt's. It has the task's own number, though, which Spark
-counts over all tasks of the application in the order of their start. Between the last task of one attempt and the first one of
-the next there are two others at least: the one that could not fetch, and one of the stage that is run again. So where the
-numbers of n tasks lie within n + 1, there was one attempt. Where they do not, another job may have run beside, and Spark is asked.
+What a task knows. Python's TaskContext has the stage's number and not its attempt's. It has the task's own number,
+though, which Spark counts over all tasks of the application in the order of their start. Between the last task of one
+attempt and the first one of
+the next there are two others at least: the one that could not fetch, and one of the stage that is run again. So where
+the numbers of n tasks lie within n + 1, there was one attempt. Where they do not, another job may have run beside, and
+Spark is asked.
 
-Sources: Spark's DAGScheduler (FetchFailed, ResubmitFailedStages), TaskSchedulerImpl (one number for each start of a task).
+Sources: Spark's DAGScheduler (FetchFailed, ResubmitFailedStages), TaskSchedulerImpl (one number for each start of a
+task).
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ Ask = Callable[[int], int | None]
 """Stage -> the number of its newest attempt, None where Spark does not tell."""
 
 _BETWEEN = 2
-"""Tasks that start between two attempts of a stage, at least: one that could not fetch, one that writes the shuffle again."""
+"""Tasks that start between two attempts of a stage, at least: one that could not fetch, one that writes the shuffle
+again.
+"""
 
 
 def stage_task(context: TaskContext) -> StageTask | None:

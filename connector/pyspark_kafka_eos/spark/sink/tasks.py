@@ -98,9 +98,7 @@ def task_context() -> TaskContext:
     return context
 
 
-def write_as_slot(
-    plan: WritePlan | SharedPlan, context: TaskContext, batches: Iterable[pa.RecordBatch]
-) -> Seal:
+def write_as_slot(plan: WritePlan | SharedPlan, context: TaskContext, batches: Iterable[pa.RecordBatch]) -> Seal:
     """Write a task's rows as its slot, in the slot's own transaction or in the one of all tasks."""
     slot = context.partitionId()
     settings = plan if isinstance(plan, WritePlan) else plan.writing

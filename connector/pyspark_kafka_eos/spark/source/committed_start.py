@@ -26,21 +26,18 @@ _log = logging.getLogger(__name__)
 _RESET = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def committed_start(
-    offsets: Offsets, options: SourceOptions, partitions: Sequence[TopicPartition]
-) -> Position:
-    """The group's offset of every partition, and what it stands on; where it has none, EARLIEST or LATEST as kafka.auto.offset.reset
-    chooses. OptionsError naming the partitions where that is none. BrokerUnavailable where a transaction that
-    commits offsets of the group stays open."""
+def committed_start(offsets: Offsets, options: SourceOptions, partitions: Sequence[TopicPartition]) -> Position:
+    """The group's offset of every partition, and what it stands on; where it has none, EARLIEST or LATEST as
+    kafka.auto.offset.reset chooses. OptionsError naming the partitions where that is none. BrokerUnavailable where a
+    transaction that commits offsets of the group stays open.
+    """
     group = options.group_id
     assert group is not None, "startingOffsets=group needs kafka.group.id; the options were checked"
     committed = offsets.committed(group, partitions)
     found = Position(
         {where: at.offset for where, at in committed.items()},
         logs={
-            where: log
-            for where, at in committed.items()
-            if (log := _log_of(offsets.cluster, where, at)) != LogMark()
+            where: log for where, at in committed.items() if (log := _log_of(offsets.cluster, where, at)) != LogMark()
         },
     )
     without = [where for where in partitions if where not in committed]

@@ -58,7 +58,9 @@ LEDGER_SCHEMA = _struct(
 )  # fmt: skip
 """One row for each record of the ledger under a pipeline's name. `status`: decided, open or unreadable (with the reason
 in `problem`; the decision's columns are null then). `partition`, `offset`, `written`: where and when the record was
-written. `source_offsets`: Spark's offset-log line of each source, as JSON. `warnings`: those that were logged for the batch."""
+written. `source_offsets`: Spark's offset-log line of each source, as JSON. `warnings`: those that were logged for the
+batch.
+"""
 
 
 def open_ledger(options: Mapping[str, OptionValue], schema: StructType) -> LedgerReader:

@@ -71,9 +71,7 @@ else:
 
 _log = logging.getLogger(__name__)
 
-OWN_SCHEMA = (
-    "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns"
-)
+OWN_SCHEMA = "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns"
 
 
 _UNKNOWN = LogMark()
@@ -162,9 +160,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     @sentence_first
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
-        """Where the next batch ends. Raises before Spark logs anything: OptionsError where the query has read
-        topics that its options no longer name, or another cluster; DataLoss where the topics end before the position, or
-        are other ones than those that were read."""
+        """Where the next batch ends. Raises before Spark logs anything: OptionsError where the query has read topics
+        that its options no longer name, or another cluster; DataLoss where the topics end before the position, or are
+        other ones than those that were read.
+        """
         report_ignored(self.options)
         logged = self._logged if start is None else start
         begin = self._first_position() if logged is None else self.view.on_this_cluster(position_of(logged))
@@ -188,7 +187,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             newest,
             self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None),
         )
-        # Spark compares texts, so an unchanged position is returned in the log's own text, even one of Spark's own source.
+        # Spark compares texts, so an unchanged position is returned in the log's own text, even one of Spark's own
+        # source.
         if logged is not None and end == begin.offsets and not elsewhere:
             return logged
         began = None
@@ -218,10 +218,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         if minimum is None or self._target is not None:
             return False
         now_s = self._now_s()
-        waited = (
-            self._triggered_s is None
-            or (now_s - self._triggered_s) * 1000 >= self.options.max_trigger_delay_ms
-        )
+        waited = self._triggered_s is None or (now_s - self._triggered_s) * 1000 >= self.options.max_trigger_delay_ms
         if not waited and is_too_small(begin, newest, minimum):
             return True
         self._triggered_s = now_s

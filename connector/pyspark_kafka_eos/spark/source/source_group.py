@@ -1,8 +1,8 @@
 """Which of a batch's source offsets are committed to the sink's consumer group: those of the sink's own
 cluster.
 
-Owns: finding the cluster whose topics a batch has read, and the warnings where it is another one, and where a topic is both read and
-written.
+Owns: finding the cluster whose topics a batch has read, and the warnings where it is another one, and where a topic is
+both read and written.
 Does not know: how offsets are committed.
 Invariants:
 - No offset of another cluster's topic goes to the sink's cluster, even if the sink's has a topic of the same
@@ -12,8 +12,8 @@ A transaction spans one cluster, and the sink has no rights on another one. So w
 and writes to cluster B, A's offsets are committed to no group. The query's position is in Spark's checkpoint,
 its lag in its progress.
 
-The offsets of `format("kafka_eos")` name their cluster and their topics' ids. Those of Spark's own Kafka source do not. Such a topic
-counts as the sink's cluster's if it exists there with at least as many offsets.
+The offsets of `format("kafka_eos")` name their cluster and their topics' ids. Those of Spark's own Kafka source do not.
+Such a topic counts as the sink's cluster's if it exists there with at least as many offsets.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _said: set[tuple[str, str]] = set()
 """(pipeline, warning) already logged. Once per process is enough: a batch comes every few moments."""
 
 
-def group_offsets(
-    cluster: Cluster, options: SinkOptions, lines: Sequence[str]
-) -> dict[TopicPartition, GroupOffset]:
+def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) -> dict[TopicPartition, GroupOffset]:
     """The batch's source offsets for the group `offsets.group` on the sink's cluster. None where that option
     is empty."""
     # Parsed in any case, to find a damaged offset log before anything is decided.
@@ -63,8 +61,9 @@ def warn_of_a_loop(
     offsets: GroupOffsets,
     seals: Iterable[Seal],
 ) -> None:
-    """Say once where the query reads a topic that it writes to: each batch gives rows for the next one. `offsets`: what the group gets
-    of the batch, which is known to be of the sink's cluster; `seals`: the batch's."""
+    """Say once where the query reads a topic that it writes to: each batch gives rows for the next one. `offsets`: what
+    the group gets of the batch, which is known to be of the sink's cluster; `seals`: the batch's.
+    """
     mine = cluster.cluster_id()
     read = {where.topic for where in offsets}
     for each in kafka_sources(lines):
@@ -82,8 +81,9 @@ def warn_of_a_loop(
 
 
 def _of_these_topics(cluster: Cluster, options: SinkOptions, source: Position) -> Position:
-    """The source without the topics that have another id on this cluster than the one that was read. Asks the cluster once for each
-    topic, and again where the ids differ."""
+    """The source without the topics that have another id on this cluster than the one that was read. Asks the cluster
+    once for each topic, and again where the ids differ.
+    """
     others: dict[str, str] = {}
     for topic, read in source.topic_ids().items():
         for refresh in (False, True):
@@ -97,9 +97,7 @@ def _of_these_topics(cluster: Cluster, options: SinkOptions, source: Position) -
             others[topic] = here
     for topic, here in others.items():
         gone = {where: offset for where, offset in source.offsets.items() if where.topic == topic}
-        _say_once(
-            options, gone, f"the topic with the id {source.topic_ids()[topic]}, and the id here is {here}"
-        )
+        _say_once(options, gone, f"the topic with the id {source.topic_ids()[topic]}, and the id here is {here}")
     left = {where: offset for where, offset in source.offsets.items() if where.topic not in others}
     return replace(source, offsets=left)
 

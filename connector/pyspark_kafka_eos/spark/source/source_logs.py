@@ -31,8 +31,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OtherLog:
-    """A log that is not the one in which a position was found: why, and the first offset of it that the query has not read
-    (None: its first one)."""
+    """A log that is not the one in which a position was found: why, and the first offset of it that the query has not
+    read (None: its first one).
+    """
 
     why: str
     go_on: int | None
@@ -49,8 +50,10 @@ class KnownLogs:
     def on_this_cluster(
         self, cluster: Cluster, options: SourceOptions, position: Position, whose: str = "the query's checkpoint"
     ) -> Position:  # fmt: skip
-        """The position, as one of this cluster. OptionsError, before anything is planned, where its offsets are of another cluster
-        that the option adopt.cluster does not name. What they stood on there says nothing here, and is dropped."""
+        """The position, as one of this cluster. OptionsError, before anything is planned, where its offsets are of
+        another cluster that the option adopt.cluster does not name. What they stood on there says nothing here, and is
+        dropped.
+        """
         here = cluster.cluster_id()
         if position.cluster_id in ("", here) or not here:
             return position
@@ -70,12 +73,12 @@ class KnownLogs:
                 "adopt.cluster says that they are the same here", whose, position.cluster_id, here,
             )  # fmt: skip
         began = position.began
-        return Position(
-            position.offsets, here, began=None if began is None else Position(began.offsets, here)
-        )
+        return Position(position.offsets, here, began=None if began is None else Position(began.offsets, here))
 
     def known(self, position: Position) -> dict[TopicPartition, LogMark]:
-        """The log of each of the position's offsets: of this process's last look, which is newer, else as it was recorded."""
+        """The log of each of the position's offsets: of this process's last look, which is newer, else as it was
+        recorded.
+        """
         found: dict[TopicPartition, LogMark] = {}
         for where, offset in position.offsets.items():
             logged, end = position.logs.get(where), self.ends.get(where)
@@ -87,14 +90,18 @@ class KnownLogs:
         return found
 
     def proves(self, position: Position, where: TopicPartition, end: End) -> bool:
-        """Whether an end is the word of a leader at least as new as the one under which the position was found, on the same topic."""
+        """Whether an end is the word of a leader at least as new as the one under which the position was found, on the
+        same topic.
+        """
         log = self.known(position).get(where, LogMark())
         same = log.topic_id == end.log.topic_id != ""
         return same and 0 <= log.leader_epoch <= end.log.leader_epoch
 
     def made_anew(self, cluster: Cluster, position: Position) -> dict[str, tuple[str, str]]:
-        """The topics that have another id than the position's: that id, and the present one. Asks nothing where the newest answer has
-        the same ids; else more than half of the brokers have to say so (`absence.existing`), or BrokerUnavailable."""
+        """The topics that have another id than the position's: that id, and the present one. Asks nothing where the
+        newest answer has the same ids; else more than half of the brokers have to say so (`absence.existing`), or
+        BrokerUnavailable.
+        """
         known = self.known(position)
         doubted = {
             where: log
@@ -116,8 +123,9 @@ class KnownLogs:
         ends: Mapping[TopicPartition, End],
         anew: Mapping[str, tuple[str, str]],
     ) -> dict[TopicPartition, OtherLog]:
-        """The partitions whose log is not the position's any more; `anew` as from `made_anew`. Offsets alone do not show it once the log has grown beyond the
-        position again."""
+        """The partitions whose log is not the position's any more; `anew` as from `made_anew`. Offsets alone do not
+        show it once the log has grown beyond the position again.
+        """
         found: dict[TopicPartition, OtherLog] = {}
         same: dict[TopicPartition, tuple[LogMark, int]] = {}
         for where, log in self.known(position).items():
@@ -125,7 +133,8 @@ class KnownLogs:
             if where.topic in anew:
                 found[where] = OtherLog(recreated(where, offset, *anew[where.topic]), None)
             elif where in ends:
-                # Also where it ends before the offset: records that took the place of lost ones may lie before that end.
+                # Also where it ends before the offset: records that took the place of lost ones may lie before that
+                # end.
                 same[where] = (log, offset)
         for where, lost in lost_logs(cluster, same).items():
             cut = lost.cut if lost.cut >= 0 else same[where][1]
@@ -133,9 +142,12 @@ class KnownLogs:
         return found
 
     def not_as_logged(self, cluster: Cluster, end: Position) -> dict[TopicPartition, str]:
-        """The partitions of a logged batch whose topic is another one now, and why. A topic that does not exist is in nobody's
-        way here: its tasks find out."""
-        # Where this run has planned a batch before, it has looked then. Else what this process knows may be of an earlier query.
+        """The partitions of a logged batch whose topic is another one now, and why. A topic that does not exist is in
+        nobody's
+        way here: its tasks find out.
+        """
+        # Where this run has planned a batch before, it has looked then. Else what this process knows may be of an
+        # earlier query.
         if not self._looked and not self.ends:
             for topic in end.topic_ids():
                 with suppress(UnknownTopic):

@@ -26,9 +26,7 @@ def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartitio
     Every partition with anything waiting gets an offset, so none waits until the large ones are done. Where
     the limit is less than the number of partitions, they take turns.
     """
-    waiting = {
-        where: latest[where] - start[where] for where in sorted(latest) if latest[where] > start[where]
-    }
+    waiting = {where: latest[where] - start[where] for where in sorted(latest) if latest[where] > start[where]}
     total = sum(waiting.values())
     if total <= limit:
         return dict(latest)
@@ -44,9 +42,7 @@ def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartitio
         left = limit - sum(shares.values())
         for where in sorted(waiting, key=lambda each: shares[each] - waiting[each])[:left]:
             shares[where] += 1
-    return {
-        where: start[where] + shares.get(where, 0) if where in waiting else latest[where] for where in latest
-    }
+    return {where: start[where] + shares.get(where, 0) if where in waiting else latest[where] for where in latest}
 
 
 def is_too_small(start: Positions, latest: Positions, minimum: int) -> bool:
@@ -54,14 +50,12 @@ def is_too_small(start: Positions, latest: Positions, minimum: int) -> bool:
     return sum(max(0, last - start.get(where, 0)) for where, last in latest.items()) < minimum
 
 
-def behind(
-    begin: Positions, ends: Mapping[TopicPartition, End], newest: Mapping[TopicPartition, End]
-) -> bool:
-    """Whether ends are before a position, or of an older leader than `newest`: whoever gave them may not know of the records since,
-    in any partition."""
+def behind(begin: Positions, ends: Mapping[TopicPartition, End], newest: Mapping[TopicPartition, End]) -> bool:
+    """Whether ends are before a position, or of an older leader than `newest`: whoever gave them may not know of the
+    records since, in any partition.
+    """
     return any(
-        end.offset < begin.get(where, 0)
-        or (where in newest and end.log.leader_epoch < newest[where].log.leader_epoch)
+        end.offset < begin.get(where, 0) or (where in newest and end.log.leader_epoch < newest[where].log.leader_epoch)
         for where, end in ends.items()
     )
 
@@ -78,7 +72,9 @@ def until(begin: Positions, newest: Positions, target: Positions) -> dict[TopicP
 
 
 def judge_latest(start: Positions, latest: Positions, lose: Lose) -> list[TopicPartition]:
-    """Call `lose` for partitions that are gone and for those that end before the query's position. Returns the latter."""
+    """Call `lose` for partitions that are gone and for those that end before the query's position. Returns the
+    latter.
+    """
     shorter = [where for where, position in start.items() if latest.get(where, position) < position]
     for where, position in start.items():
         if where not in latest:
@@ -109,9 +105,7 @@ def plan(
         if where in first:
             begin = first[where]
             if where in start:
-                lose(
-                    where, f"the query had come to offset {start[where]}, but this batch ends at {end[where]}"
-                )
+                lose(where, f"the query had come to offset {start[where]}, but this batch ends at {end[where]}")
             elif begin > 0:
                 lose(where, f"the partition is new to the query and begins at offset {begin}")
         if begin < end[where]:
@@ -122,11 +116,11 @@ def plan(
     return ranges
 
 
-def split(
-    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
-) -> list[OffsetRange]:
-    """Divide ranges into pieces of at most `max_records` offsets, then into about `min_partitions` pieces where there are
-    fewer: Spark's division (minPartitions, maxRecordsPerPartition), so a job that migrates keeps its tasks."""
+def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
+    """Divide ranges into pieces of at most `max_records` offsets, then into about `min_partitions` pieces where there
+    are
+    fewer: Spark's division (minPartitions, maxRecordsPerPartition), so a job that migrates keeps its tasks.
+    """
     pieces = list(ranges)
     if max_records is not None:
         pieces = [piece for each in pieces for piece in _divide(each, -(-_size(each) // max_records))]

@@ -5,7 +5,8 @@ Does not know: offsets, micro-batches.
 Invariants:
 - An option that names partitions names all of them.
 - A pattern matches no topic that this package makes for itself, as it matches none of Kafka's.
-- A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS, and more than half of the brokers
+- A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS, and more than
+  half of the brokers
   say so: the answering broker may be behind, or cut off.
 """
 
@@ -31,9 +32,10 @@ from pyspark_kafka_eos.slot.turn_log import turns_topic
 from pyspark_kafka_eos.spark.offset_json import begin_anew
 
 TOPIC_PATIENCE_MS = 10_000
-"""How long a topic or partition may be missing, or have another id, after it was seen once: a restarted broker first has to
-receive its metadata. Half would take a busy cluster's slow broker for a deletion; double would double the
-cost of a deletion."""
+"""How long a topic or partition may be missing, or have another id, after it was seen once: a restarted broker first
+has to receive its metadata. Half would take a busy cluster's slow broker for a deletion; double would double the cost
+of a deletion.
+"""
 
 _LOOK_AGAIN_MS = 100
 
@@ -44,7 +46,9 @@ _DELETED = (
 )
 
 OWN_NAMES = frozenset({DEFAULT_LEDGER_TOPIC, turns_topic(DEFAULT_LEDGER_TOPIC)})
-"""The names of this package's topics unless the sink's option ledger.topic says something else; those are told by their mark."""
+"""The names of this package's topics unless the sink's option ledger.topic says something else; those are told by their
+mark.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -130,16 +134,15 @@ class SourcePartitions:
                 if gone and not self._may_go_on_without(topic, expected):
                     raise _gone(error, topic, expected) from None
                 if gone and self._pattern is None:
-                    _log.warning(
-                        "topic %s is gone; the query continues without it (failOnDataLoss=false)", topic
-                    )
+                    _log.warning("topic %s is gone; the query continues without it (failOnDataLoss=false)", topic)
                     self._gone.add(topic)
                     continue
             self.offsets.cluster.pause(_LOOK_AGAIN_MS)
 
     def _still_there(self, missing: Iterable[TopicPartition]) -> bool:
-        """Whether any of these partitions exists although the answers lack it: they were of a broker that is cut off. The leaders that
-        the others name are known then. BrokerUnavailable where too few brokers can say."""
+        """Whether any of these partitions exists although the answers lack it: they were of a broker that is cut off.
+        The leaders that the others name are known then. BrokerUnavailable where too few brokers can say.
+        """
         return bool(absence.existing(self.offsets.cluster, {where: LogMark() for where in missing}))
 
     def _may_go_on_without(self, topic: str, expected: Collection[TopicPartition]) -> bool:
@@ -158,8 +161,9 @@ class SourcePartitions:
         return self._partitions_of(names, first=first)
 
     def _without_own(self, names: set[str]) -> set[str]:
-        """The topics that a pattern matches, without those of this package: every micro-batch writes to them, so a query that
-        reads them has another batch to run after each one. Asks the cluster where there are new names."""
+        """The topics that a pattern matches, without those of this package: every micro-batch writes to them, so a
+        query that reads them has another batch to run after each one. Asks the cluster where there are new names.
+        """
         if new := names - self._own - self._users:
             own = marked(self.offsets.cluster, new)
             self._own |= own

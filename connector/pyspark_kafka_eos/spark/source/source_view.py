@@ -40,8 +40,10 @@ last seconds. Half would fail jobs beside a busy writer needlessly; double only 
 transaction."""
 
 END_PATIENCE_MS = 3_000
-"""How long an end before a position is doubted, where it is not known under which leader the position was found: all brokers are asked
-for a newer leader meanwhile. Half believes a busy cluster's one broker that is cut off; double only delays a loss."""
+"""How long an end before a position is doubted, where it is not known under which leader the position was found: all
+brokers are asked for a newer leader meanwhile. Half believes a busy cluster's one broker that is cut off; double only
+delays a loss.
+"""
 
 _LOOK_AGAIN_MS = 100
 _ROUNDS = 3
@@ -70,8 +72,9 @@ class SourceView(SourcePartitions):
         return ends
 
     def look(self, position: Position) -> tuple[dict[TopicPartition, End], dict[TopicPartition, int]]:
-        """The ends of all partitions, and where the query goes on in those whose log is not the one that it has read: DataLoss
-        there, unless the user allows the loss."""
+        """The ends of all partitions, and where the query goes on in those whose log is not the one that it has read:
+        DataLoss there, unless the user allows the loss.
+        """
         ends, anew = self._ends_of(position)
         others = self.logs.other_logs(self.offsets.cluster, position, ends, anew)
         for where, other in sorted(others.items()):
@@ -95,11 +98,11 @@ class SourceView(SourcePartitions):
                 gone = error  # or a broker is behind: the next request for the partitions shows which
         raise gone
 
-    def _ends_at(
-        self, partitions: Collection[TopicPartition], position: Position
-    ) -> dict[TopicPartition, End]:
-        """The ends, for a caller that stands at a position. An end before it is believed of a leader that is at least as new as the
-        one under which the position was found. Where that is not known, all brokers are asked for a newer leader, for a while."""
+    def _ends_at(self, partitions: Collection[TopicPartition], position: Position) -> dict[TopicPartition, End]:
+        """The ends, for a caller that stands at a position. An end before it is believed of a leader that is at least
+        as new as the one under which the position was found. Where that is not known, all brokers are asked for a newer
+        leader, for a while.
+        """
         give_up = time.monotonic() + END_PATIENCE_MS / 1000
         while True:
             known = self.logs.known(position)
@@ -107,9 +110,7 @@ class SourceView(SourcePartitions):
             below = {
                 where: at
                 for where, at in position.offsets.items()
-                if where in ends
-                and ends[where].offset < at
-                and not self.logs.proves(position, where, ends[where])
+                if where in ends and ends[where].offset < at and not self.logs.proves(position, where, ends[where])
             }
             held = self.held_back(below, {where: ends[where].offset for where in below}, known)
             if not below.keys() - held.keys() or time.monotonic() >= give_up:
@@ -122,8 +123,9 @@ class SourceView(SourcePartitions):
         return self.logs.on_this_cluster(self.offsets.cluster, self.options, position)
 
     def not_as_logged(self, end: Position) -> set[TopicPartition]:
-        """The partitions of a logged batch that cannot be read any more, because their topic is another one now: DataLoss, unless the
-        user allows the loss."""
+        """The partitions of a logged batch that cannot be read any more, because their topic is another one now:
+        DataLoss, unless the user allows the loss.
+        """
         found = self.logs.not_as_logged(self.offsets.cluster, end)
         for where, why in sorted(found.items()):
             self.lose(where, f"{why}; this batch was to read it up to there", anew=True)
@@ -183,20 +185,18 @@ class SourceView(SourcePartitions):
         }
 
     def _on_these_logs(self, partitions: list[TopicPartition], position: Position) -> Position:
-        """The named offsets, as far as the logs are those that they stand on: DataLoss for the others, unless the user allows the
-        loss, and then where the query begins in their place. Looks at the ends."""
+        """The named offsets, as far as the logs are those that they stand on: DataLoss for the others, unless the user
+        allows the loss, and then where the query begins in their place. Looks at the ends.
+        """
         anew = self._not_of_this_topic(self._whose(), position) | self._of_no_leader(position)
         asked = {where: EARLIEST if where in anew else at for where, at in position.offsets.items()}
         ids = {
-            where: log.topic_id or self.offsets.cluster.topic_id(where.topic)
-            for where, log in position.logs.items()
+            where: log.topic_id or self.offsets.cluster.topic_id(where.topic) for where, log in position.logs.items()
         }
         here = Position(
             {where: at for where, at in asked.items() if at >= 0},
             logs={
-                where: replace(log, topic_id=ids[where])
-                for where, log in position.logs.items()
-                if where not in anew
+                where: replace(log, topic_id=ids[where]) for where, log in position.logs.items() if where not in anew
             },
         )
         ends = self._ends_at(partitions, here)
@@ -209,8 +209,9 @@ class SourceView(SourcePartitions):
         return replace(position, offsets=asked)
 
     def _of_no_leader(self, position: Position) -> set[TopicPartition]:
-        """The partitions whose offset was committed under a leader's epoch that none of their leaders has had: DataLoss, unless the
-        user allows the loss. Other clients commit no topic's id that would show it."""
+        """The partitions whose offset was committed under a leader's epoch that none of their leaders has had:
+        DataLoss, unless the user allows the loss. Other clients commit no topic's id that would show it.
+        """
         cluster = self.offsets.cluster
         marks = {where: log.leader_epoch for where, log in position.logs.items() if not log.topic_id}
         if not any(epoch > cluster.leader_epoch(where) for where, epoch in marks.items()):
@@ -242,25 +243,20 @@ class SourceView(SourcePartitions):
         if isinstance(self.options.ending_offsets, str):
             return self._readable(partitions, begin, "the beginning")
         asked = exactly("endingOffsets", self.options.ending_offsets, partitions)
-        self._not_of_this_topic(
-            "endingOffsets", self._named("endingOffsets", asked, self.options.ending_entries)
-        )
-        wanted = {
-            where: begin.get(where, 0) if offset == LATEST else offset for where, offset in asked.items()
-        }
+        self._not_of_this_topic("endingOffsets", self._named("endingOffsets", asked, self.options.ending_entries))
+        wanted = {where: begin.get(where, 0) if offset == LATEST else offset for where, offset in asked.items()}
         latest = self._readable(partitions, wanted, "endingOffsets")
         for where, offset in asked.items():
             if offset > latest[where]:
-                self.lose(
-                    where, f"endingOffsets has offset {offset}, but the partition ends at {latest[where]}"
-                )
+                self.lose(where, f"endingOffsets has offset {offset}, but the partition ends at {latest[where]}")
         return {
-            where: latest[where] if asked[where] == LATEST else min(asked[where], latest[where])
-            for where in partitions
+            where: latest[where] if asked[where] == LATEST else min(asked[where], latest[where]) for where in partitions
         }
 
     def _named(self, option: str, asked: Positions, entries: tuple[str, ...]) -> Position:
-        """Offsets that an option names, with what a checkpoint's entries say of them. OptionsError where that is another cluster."""
+        """Offsets that an option names, with what a checkpoint's entries say of them. OptionsError where that is
+        another cluster.
+        """
         if not entries:
             return Position(asked)
         return self.logs.on_this_cluster(
@@ -268,16 +264,16 @@ class SourceView(SourcePartitions):
         )
 
     def _not_of_this_topic(self, option: str, position: Position) -> set[TopicPartition]:
-        """The partitions whose topic is another one than the entries name: DataLoss, unless the user allows the loss."""
+        """The partitions whose topic is another one than the entries name: DataLoss, unless the user allows the
+        loss.
+        """
         anew = self.logs.made_anew(self.offsets.cluster, position) if position.logs else {}
         for where, offset in sorted(position.offsets.items()):
             if where.topic in anew:
                 self.lose(where, f"{option}: {recreated(where, offset, *anew[where.topic])}", anew=True)
         return {where for where in position.offsets if where.topic in anew}
 
-    def _readable(
-        self, partitions: list[TopicPartition], wanted: Positions, whose: str
-    ) -> dict[TopicPartition, int]:
+    def _readable(self, partitions: list[TopicPartition], wanted: Positions, whose: str) -> dict[TopicPartition, int]:
         """The ends of the partitions. Waits where a transaction is still open before a wanted offset."""
         give_up = time.monotonic() + OPEN_PATIENCE_MS / 1000
         while True:
@@ -334,8 +330,9 @@ class SourceView(SourcePartitions):
     # ---- data loss
 
     def lose(self, where: TopicPartition, lost: str, *, anew: bool = False) -> None:
-        """Raise DataLoss, or warn and return where the user allows it. `anew`: the topic is another one, whose records the query
-        has not read."""
+        """Raise DataLoss, or warn and return where the user allows it. `anew`: the topic is another one, whose records
+        the query has not read.
+        """
         ways = (
             f"{begin_anew()}, or set failOnDataLoss=false to begin the topic at its first record"
             if anew

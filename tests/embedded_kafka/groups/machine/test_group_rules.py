@@ -90,9 +90,7 @@ class Story:
         assert isinstance(answer, Answer)
         return answer.refusal
 
-    def beat(
-        self, member_id: str, generation: int | None = None, instance_id: str | None = None
-    ) -> Refusal | None:
+    def beat(self, member_id: str, generation: int | None = None, instance_id: str | None = None) -> Refusal | None:
         generation = self.group.generation if generation is None else generation
         return self.ask(Heartbeat(self.now_ms, generation, member_id, instance_id))
 
@@ -263,9 +261,7 @@ def test_the_protocol_is_the_one_that_most_members_prefer_of_those_that_all_supp
     ("kind", "protocols"),
     [("connect", RANGE), ("consumer", (("other", b""),)), ("consumer", ()), ("", RANGE)],
 )
-def test_a_member_without_anything_in_common_is_refused_and_the_group_goes_on(
-    kind: str, protocols: Protocols
-) -> None:
+def test_a_member_without_anything_in_common_is_refused_and_the_group_goes_on(kind: str, protocols: Protocols) -> None:
     story = stable("a")
     before = story.group
     answer = story.joined(story.join(new_id="b", kind=kind, protocols=protocols))
@@ -437,9 +433,7 @@ def test_a_loaded_group_gives_its_members_a_whole_session_to_be_heard_of() -> No
 
 def test_a_loaded_group_above_a_lowered_limit_rebalances() -> None:
     story = Story(stable("a", "b").group)
-    story.group = Group(
-        "g", Limits(max_members=1), State.STABLE, 2, "consumer", "range", "a", story.group.members
-    )
+    story.group = Group("g", Limits(max_members=1), State.STABLE, 2, "consumer", "range", "a", story.group.members)
     story.do(Loaded(story.now_ms))
     assert story.group.state is State.PREPARING_REBALANCE
     kept = story.join("a")
@@ -553,9 +547,7 @@ def test_a_returning_static_member_that_changes_the_vote_starts_a_rebalance() ->
 def test_a_static_member_that_could_not_be_stored_is_not_back() -> None:
     story = stable("a", static=True)
     before = story.group
-    event = Join(
-        story.now_ms, 99, "", "a2", "i-a", "c", "/h", SESSION, REBALANCE, "consumer", RANGE, False, True
-    )
+    event = Join(story.now_ms, 99, "", "a2", "i-a", "c", "/h", SESSION, REBALANCE, "consumer", RANGE, False, True)
     story.do(NotStored(event, Refusal.NOT_COORDINATOR, story.now_ms))
     assert story.joined(99).refusal is Refusal.NOT_COORDINATOR
     assert story.group == before
@@ -649,17 +641,13 @@ def step(story: Story, chance: random.Random) -> None:
     generation = group.generation - chance.choice([0, 0, 0, 1])
     kind = chance.randrange(9)
     if kind <= 1:
-        story.join(
-            known=chance.random() < 0.5, protocols=chance.choice([RANGE, (("range", b"2"), ("x", b""))])
-        )
+        story.join(known=chance.random() < 0.5, protocols=chance.choice([RANGE, (("range", b"2"), ("x", b""))]))
     elif kind == 2:
         story.join(instance_id=chance.choice(["i1", "i2"]), skips=chance.random() < 0.5)
     elif kind == 3:
         story.join(who, instance_id=instance_id, protocols=chance.choice([RANGE, (("range", b"2"),)]))
     elif kind == 4:
-        story.sync(
-            who, generation=generation, instance_id=instance_id, **dict.fromkeys(group.members, b"part")
-        )
+        story.sync(who, generation=generation, instance_id=instance_id, **dict.fromkeys(group.members, b"part"))
     elif kind == 5:
         story.ask(Heartbeat(story.now_ms, generation, who, instance_id))
     elif kind == 6:

@@ -1,4 +1,6 @@
-"""Every (state, event) pair of the group machine: which state it leads to, or that it is refused and nothing has changed."""
+"""Every (state, event) pair of the group machine: which state it leads to, or that it is refused and nothing has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -153,10 +155,7 @@ class TestTheTable(CaseTests):
         Event,
         EVENTS,
         VALUES,
-        {
-            pair: [(VALUES[pair[0]], CHOSEN.get(pair, EVENTS[pair[1]]), *leads)]
-            for pair, leads in EXPECTED.items()
-        },
+        {pair: [(VALUES[pair[0]], CHOSEN.get(pair, EVENTS[pair[1]]), *leads)] for pair, leads in EXPECTED.items()},
         handle,
     )
 

@@ -17,9 +17,7 @@ NOW = 2_000
 
 def at(state: ev.State, **changes: object) -> Transaction:
     touched = (
-        frozenset({A})
-        if state in (ev.State.ONGOING, ev.State.PREPARE_COMMIT, ev.State.PREPARE_ABORT)
-        else frozenset()
+        frozenset({A}) if state in (ev.State.ONGOING, ev.State.PREPARE_COMMIT, ev.State.PREPARE_ABORT) else frozenset()
     )
     base = ev.Entry(7, 5, 500, state, touched, 1_000, 1_100, 4, 7, -1, 2)
     return Transaction("id", replace(base, **changes))  # type: ignore[arg-type]
@@ -126,9 +124,7 @@ V2: dict[ev.State, dict[int, tuple[str | ProducerIdentity, str | ProducerIdentit
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("epoch", [LOWER, BEFORE, EQUAL, HIGHER, NEXT_BUT_ONE])
 @pytest.mark.parametrize("state", list(V1), ids=lambda state: state.name)
-def test_every_end_of_version_1_comes_to_what_kafka_answers(
-    state: ev.State, epoch: int, commit: bool
-) -> None:
+def test_every_end_of_version_1_comes_to_what_kafka_answers(state: ev.State, epoch: int, commit: bool) -> None:
     expected = V1[state][0 if commit else 1] if epoch == EQUAL else FENCED
     assert outcome(at(state), ev.End(ProducerIdentity(7, epoch), commit, 0, NOW)) == expected
 
@@ -136,9 +132,7 @@ def test_every_end_of_version_1_comes_to_what_kafka_answers(
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("epoch", [LOWER, BEFORE, EQUAL, HIGHER, NEXT_BUT_ONE])
 @pytest.mark.parametrize("state", list(V2), ids=lambda state: state.name)
-def test_every_end_of_version_2_comes_to_what_kafka_answers(
-    state: ev.State, epoch: int, commit: bool
-) -> None:
+def test_every_end_of_version_2_comes_to_what_kafka_answers(state: ev.State, epoch: int, commit: bool) -> None:
     expected = V2[state].get(epoch, (FENCED, FENCED))[0 if commit else 1]
     assert outcome(at(state), ev.End(ProducerIdentity(7, epoch), commit, 2, NOW)) == expected
 
@@ -164,9 +158,7 @@ def test_the_repetition_of_the_end_that_used_up_the_epochs_is_known_by_the_previ
     assert outcome(done, again) == ProducerIdentity(99, 0)
     assert outcome(done, replace(again, commit=False)) == INVALID
     assert outcome(done, replace(again, version=0)) == "INVALID_PRODUCER_ID_MAPPING"
-    assert outcome(done, replace(again, identity=ProducerIdentity(7, 32_765))) == (
-        "INVALID_PRODUCER_ID_MAPPING"
-    )
+    assert outcome(done, replace(again, identity=ProducerIdentity(7, 32_765))) == ("INVALID_PRODUCER_ID_MAPPING")
 
 
 @pytest.mark.parametrize("state", IDLE)

@@ -1,4 +1,6 @@
-"""The transaction machine's table: every state and event is a move that is listed here, or refused with nothing changed."""
+"""The transaction machine's table: every state and event is a move that is listed here, or refused with nothing
+changed.
+"""
 
 from __future__ import annotations
 
@@ -184,9 +186,7 @@ def test_partitions_that_are_there_already_are_answered_without_a_record() -> No
         (ProducerIdentity(7, 6), ev.Refusal.PRODUCER_FENCED),
     ],
 )
-def test_nobody_else_adds_partitions(
-    state: ev.State, identity: ProducerIdentity, refusal: ev.Refusal
-) -> None:
+def test_nobody_else_adds_partitions(state: ev.State, identity: ProducerIdentity, refusal: ev.Refusal) -> None:
     value = idle(state)
     assert value.handle(ev.Add(identity, frozenset({A}), NOW)) == (
         value,

@@ -1,7 +1,8 @@
-"""A cluster in memory whose brokers answer as a test scripts it: behind the client's own view of a cluster, without sockets.
+"""A cluster in memory whose brokers answer as a test scripts it: behind the client's own view of a cluster, without
+sockets.
 
-What Apache Kafka does only under load, quotas, slow stores or elections happens here on the first try, and says so: every
-event that a test asks for is counted when it has happened.
+What Apache Kafka does only under load, quotas, slow stores or elections happens here on the first try, and says so:
+every event that a test asks for is counted when it has happened.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Stored:
 
 @dataclass
 class Log:
-    """One partition: its batches, where it begins and ends, who leads it. `stable`: the last stable offset, None for `end`."""
+    """One partition: its batches, where it begins and ends, who leads it. `stable`: the last stable offset, None for
+    `end`.
+    """
 
     batches: list[Stored] = field(default_factory=list)
     start: int = 0
@@ -68,9 +71,7 @@ class Log:
     def mark(self, producer_id: int, *, commit: bool) -> int:
         """Append a transaction's marker."""
         marker = EndMarker(commit=commit, coordinator_epoch=0)
-        return self._append(
-            encode_marker(producer_id, 0, marker, timestamp_ms=NOW_MS, base_offset=self.end), 1
-        )
+        return self._append(encode_marker(producer_id, 0, marker, timestamp_ms=NOW_MS, base_offset=self.end), 1)
 
     def _append(self, data: bytearray, count: int) -> int:
         base = self.end
@@ -119,13 +120,13 @@ Change = Callable[[Any], None]
 
 
 class ScriptedKafka:
-    """Brokers 1, 2, ... with these logs. One `changes` entry is used up per Fetch of its partition, None changes nothing."""
+    """Brokers 1, 2, ... with these logs. One `changes` entry is used up per Fetch of its partition, None changes
+    nothing.
+    """
 
     def __init__(self, **topics: Sequence[Log]) -> None:
         self.logs = {
-            TopicPartition(name, number): log
-            for name, logs in topics.items()
-            for number, log in enumerate(logs)
+            TopicPartition(name, number): log for name, logs in topics.items() for number, log in enumerate(logs)
         }
         self.topic_ids = {name: an_id(name) for name in topics}
         self.changes: dict[TopicPartition, list[Change | None]] = {}
@@ -182,8 +183,7 @@ class ScriptedKafka:
                     topic="" if by_id else topic.topic,
                     topic_id=topic.topic_id,
                     partitions=[
-                        self._fetched(leader, self._asked_for(topic, by_id), part, request)
-                        for part in topic.partitions
+                        self._fetched(leader, self._asked_for(topic, by_id), part, request) for part in topic.partitions
                     ],
                 )
                 for topic in request.topics
@@ -201,9 +201,7 @@ class ScriptedKafka:
             return str(topic.topic)
         return next((name for name, each in self.topic_ids.items() if each == str(topic.topic_id)), None)
 
-    def _parts(
-        self, request: Any, leader: int, one: Callable[[Log, Any, Any], Any], name: str, number: str
-    ) -> Any:
+    def _parts(self, request: Any, leader: int, one: Callable[[Log, Any, Any], Any], name: str, number: str) -> Any:
         topics = []
         for topic in request.topics:
             parts = []
@@ -287,9 +285,7 @@ class ScriptedKafka:
             ]
             code = Code.NONE if parts else Code.UNKNOWN_TOPIC_OR_PARTITION
             topic_id = self.topic_ids.get(asked.name)
-            topics.append(
-                SimpleNamespace(name=asked.name, topic_id=topic_id, error_code=int(code), partitions=parts)
-            )
+            topics.append(SimpleNamespace(name=asked.name, topic_id=topic_id, error_code=int(code), partitions=parts))
         answer = SimpleNamespace(topics=topics, brokers=[])
         if self.metadata:
             self.metadata.pop(0)(answer)

@@ -1,4 +1,6 @@
-"""The reader on a broker that is slow, forgetful or has lost records: every record once, or an error that says which are gone."""
+"""The reader on a broker that is slow, forgetful or has lost records: every record once, or an error that says which
+are gone.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +80,7 @@ def test_a_store_that_never_answers_ends_in_an_error_with_the_offset(
     broker: EmbeddedKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     where = filled(broker, topic(1))
-    fault = broker.fault_in_answer(
-        "Fetch", "slow-store", topic=where.topic, below=RECORDS, delay_ms=3_600_000
-    )
+    fault = broker.fault_in_answer("Fetch", "slow-store", topic=where.topic, below=RECORDS, delay_ms=3_600_000)
 
     with pytest.raises(BrokerUnavailable, match="remote store") as caught:
         offsets_of(Fetcher(connect(broker), stall_timeout_ms=1_500), OffsetRange(where, 0, RECORDS))

@@ -1,4 +1,6 @@
-"""A topic that the embedded broker has compacted, with gaps and empty batches, read by three readers that share no code."""
+"""A topic that the embedded broker has compacted, with gaps and empty batches, read by three readers that share no
+code.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,7 @@ def by_librdkafka(broker: EmbeddedKafka, isolation: str) -> Shown:
 def by_kafka_python(broker: EmbeddedKafka, isolation: str) -> Shown:
     found: Shown = []
     end, deadline = end_of(broker), time.monotonic() + WITHIN_S
-    with closing(
-        KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, isolation_level=isolation)
-    ) as consumer:
+    with closing(KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, isolation_level=isolation)) as consumer:
         consumer.assign([Place(NAME, 0)])
         consumer.seek(Place(NAME, 0), 0)
         while consumer.position(Place(NAME, 0)) < end:
@@ -122,7 +122,5 @@ def test_every_range_of_a_compacted_topic_is_read_to_its_end(broker: EmbeddedKaf
     everything = [record[1] for record in records_of(fetcher.read_ranges([OffsetRange(where, 0, end)]))]
 
     for start in range(0, end, 7):
-        got = [
-            record[1] for record in records_of(fetcher.read_ranges([OffsetRange(where, start, start + 5)]))
-        ]
+        got = [record[1] for record in records_of(fetcher.read_ranges([OffsetRange(where, start, start + 5)]))]
         assert got == [offset for offset in everything if start <= offset < start + 5]

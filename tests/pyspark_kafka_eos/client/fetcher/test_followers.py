@@ -1,7 +1,7 @@
 """Reading from followers (KIP-392): where the leader sends a reader, and that no follower's word ends or loses a range.
 
-The embedded broker is a single node and Apache Kafka runs here as a single node too, so the leader and its followers are
-scripted.
+The embedded broker is a single node and Apache Kafka runs here as a single node too, so the leader and its followers
+are scripted.
 """
 
 from __future__ import annotations

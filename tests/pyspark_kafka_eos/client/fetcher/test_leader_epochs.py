@@ -1,4 +1,6 @@
-"""A log that lost records to an election, or that was made anew, is noticed: what can be known of it says so (KIP-320)."""
+"""A log that lost records to an election, or that was made anew, is noticed: what can be known of it says so
+(KIP-320).
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,7 @@ def numbers(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 
-def read(
-    kafka: ScriptedKafka, each: OffsetRange, *, lenient: bool = False
-) -> tuple[list[Any], DataLoss | None]:
+def read(kafka: ScriptedKafka, each: OffsetRange, *, lenient: bool = False) -> tuple[list[Any], DataLoss | None]:
     """What comes out one by one, and the loss that ends it, if any."""
     fetcher = Fetcher(ScriptedCluster(kafka), fail_on_data_loss=not lenient, fetch_bytes=one_by_one(kafka))
     found: list[Any] = []

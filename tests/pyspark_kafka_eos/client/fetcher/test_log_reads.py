@@ -1,4 +1,6 @@
-"""Raw readers of a log (ledger, proof, audit, turns) never take an empty answer for the log's end, and judge codes by the table."""
+"""Raw readers of a log (ledger, proof, audit, turns) never take an empty answer for the log's end, and judge codes by
+the table.
+"""
 
 from __future__ import annotations
 

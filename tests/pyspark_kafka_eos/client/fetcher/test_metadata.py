@@ -1,4 +1,6 @@
-"""Metadata answers of brokers that lag take nothing away: no partition, no newer leader; what is gone for good is said."""
+"""Metadata answers of brokers that lag take nothing away: no partition, no newer leader; what is gone for good is
+said.
+"""
 
 from __future__ import annotations
 
@@ -143,11 +145,7 @@ class Producers(ScriptedKafka):
 
     def answer(self, node: object, request: Any) -> Any:
         """One code for each partition asked for."""
-        if (
-            not hasattr(request, "topics")
-            or not request.topics
-            or not hasattr(request.topics[0], "partition_indexes")
-        ):
+        if not hasattr(request, "topics") or not request.topics or not hasattr(request.topics[0], "partition_indexes"):
             return super().answer(node, request)
         self.happened["described"] += 1
         from types import SimpleNamespace as Names

@@ -44,9 +44,7 @@ def test_both_ends_of_every_partition_are_found(kafka: AnyKafka, topic: MakeTopi
     assert list(offsets.latest(partitions).values()) == [0, 10, 0]
 
 
-def test_a_time_gives_the_first_record_that_is_not_older(
-    kafka: AnyKafka, topic: MakeTopic, connect: Connect
-) -> None:
+def test_a_time_gives_the_first_record_that_is_not_older(kafka: AnyKafka, topic: MakeTopic, connect: Connect) -> None:
     name = topic(1)
     where = TopicPartition(name, 0)
     times_ms = [1_600_000_000_000 + 1000 * number for number in range(5)]
@@ -63,9 +61,7 @@ def test_a_topic_that_does_not_exist_is_named(kafka: AnyKafka, connect: Connect)
         Offsets(connect(kafka)).partitions_of(["no-such-topic"])
 
 
-def test_a_partition_that_does_not_exist_is_named(
-    kafka: AnyKafka, topic: MakeTopic, connect: Connect
-) -> None:
+def test_a_partition_that_does_not_exist_is_named(kafka: AnyKafka, topic: MakeTopic, connect: Connect) -> None:
     with pytest.raises(UnknownTopic, match="no partition 2"):
         Offsets(connect(kafka)).latest([TopicPartition(topic(2), 2)])
 
@@ -96,9 +92,7 @@ def test_committed_offsets_of_an_open_transaction_are_waited_for(
     producer.send_offsets_to_transaction([TheirPartition(name, 0, 3)], consumer.consumer_group_metadata(), 30)
     offsets = Offsets(connect(kafka))
 
-    with pytest.raises(
-        BrokerUnavailable, match="transaction that commits offsets of this group may still be open"
-    ):
+    with pytest.raises(BrokerUnavailable, match="transaction that commits offsets of this group may still be open"):
         offsets.committed(group, [TopicPartition(name, 0)], deadline_ms=200)
     end(producer, commit=True)
 

@@ -69,9 +69,7 @@ def test_a_store_that_never_answers_is_said_with_partition_and_offset_and_nothin
     batches = Fetcher(ScriptedCluster(kafka), fetch_bytes=one_batch).read_ranges([OffsetRange(T0, 0, 5)])
 
     assert next(batches).column("value").to_pylist() == [b"0"]
-    with pytest.raises(
-        BrokerUnavailable, match=r"t-0 returned no records from offset 1 .*remote store"
-    ) as caught:
+    with pytest.raises(BrokerUnavailable, match=r"t-0 returned no records from offset 1 .*remote store") as caught:
         next(batches)
 
     assert caught.value.facts == {"partition": "t-0", "offset": 1, "end": 5}
@@ -84,9 +82,7 @@ def test_after_an_empty_answer_the_broker_gets_more_time_on_another_connection()
 
     assert values(Fetcher(ScriptedCluster(kafka)), OffsetRange(T0, 0, 2)) == numbers(0, 2)
 
-    waits = [
-        request.max_wait_ms for api, request in kafka.asked if api == "Fetch" and request.isolation_level == 1
-    ]
+    waits = [request.max_wait_ms for api, request in kafka.asked if api == "Fetch" and request.isolation_level == 1]
     assert waits == [250, 500, 1000, 2000, 4000, 8000, 8000]
     assert kafka.happened["connection patient"] == 6
 
@@ -122,9 +118,7 @@ def test_a_slow_store_before_an_open_transaction_ends_nothing() -> None:
     assert found == numbers(0, 5)
 
 
-def test_a_removed_tail_with_nothing_behind_it_is_no_shorter_range_but_an_error_that_says_what_helps() -> (
-    None
-):
+def test_a_removed_tail_with_nothing_behind_it_is_no_shorter_range_but_an_error_that_says_what_helps() -> None:
     log = log_of(5)
     log.compact(2, 5)
     kafka = ScriptedKafka(t=[log])

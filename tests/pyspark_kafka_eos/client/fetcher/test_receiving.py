@@ -1,4 +1,6 @@
-"""Answers are read from the socket as the library reads them, however they are cut, and nothing of one gets into another."""
+"""Answers are read from the socket as the library reads them, however they are cut, and nothing of one gets into
+another.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +88,7 @@ def records_of(answers: list[tuple[int, Any]]) -> list[tuple[int, int, Any]]:
     return found
 
 
-@given(
-    st.lists(st.integers(0, 200_000), min_size=1, max_size=4), st.lists(st.integers(1, 90_000), max_size=20)
-)
+@given(st.lists(st.integers(0, 200_000), min_size=1, max_size=4), st.lists(st.integers(1, 90_000), max_size=20))
 def test_answers_are_the_same_however_they_are_cut(lengths: list[int], sizes: list[int]) -> None:
     bodies = [bytes([65 + number]) * length for number, length in enumerate(lengths)]
     wire = b"".join(fetch_answer(number, body) for number, body in enumerate(bodies))

@@ -1,4 +1,6 @@
-"""Apache Kafka elects a leader that lacks acknowledged records: a range that was planned for them, or half read, is lost data."""
+"""Apache Kafka elects a leader that lacks acknowledged records: a range that was planned for them, or half read, is
+lost data.
+"""
 
 from __future__ import annotations
 

@@ -66,9 +66,7 @@ def test_every_past_reads_as_librdkafka_reads_it(
             assert ours(cluster, whole(cluster, name, isolation), isolation, fetch_bytes) == expected
 
 
-def test_a_past_in_transaction_version_1_reads_as_librdkafka_reads_it(
-    kafka_zk: AnyKafka, connect: Connect
-) -> None:
+def test_a_past_in_transaction_version_1_reads_as_librdkafka_reads_it(kafka_zk: AnyKafka, connect: Connect) -> None:
     name = topics_of(kafka_zk)(PARTITIONS)
     past(Writers(kafka_zk.bootstrap_servers), name, PARTITIONS, seed=11)
     cluster = connect(kafka_zk)
@@ -95,9 +93,7 @@ def test_wherever_a_past_is_cut_in_two_ranges_they_end_and_give_each_record_once
         assert first + second == expected
 
 
-def test_a_range_of_aborted_records_and_markers_is_empty(
-    kafka: AnyKafka, topic: MakeTopic, connect: Connect
-) -> None:
+def test_a_range_of_aborted_records_and_markers_is_empty(kafka: AnyKafka, topic: MakeTopic, connect: Connect) -> None:
     name = topic(1)
     producer = Writers(kafka.bootstrap_servers).transactional(f"{name}.aborts")
     for _ in range(3):

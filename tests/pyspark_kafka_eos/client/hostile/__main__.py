@@ -1,4 +1,5 @@
-"""`python -m tests.pyspark_kafka_eos.client.hostile --answers 50000 --seed 1`: plays that many hostile answers and prints what came of them.
+"""`python -m tests.pyspark_kafka_eos.client.hostile --answers 50000 --seed 1`: plays that many hostile answers and
+prints what came of them.
 
 `--case n` plays one again; `--record` makes the recorded conversation anew from the embedded broker.
 """
@@ -15,9 +16,7 @@ import warnings
 
 def main() -> int:
     """1 where there was a defect."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.pyspark_kafka_eos.client.hostile", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.pyspark_kafka_eos.client.hostile", description=__doc__)
     parser.add_argument("--answers", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int)

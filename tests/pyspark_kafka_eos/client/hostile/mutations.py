@@ -74,16 +74,12 @@ def wrong_size(chance: random.Random, frame: bytes, api: int, version: int) -> S
             0x48545450,
         )
     )
-    return Sent(
-        struct.pack(">i", size) + frame[4:], ends=chance.random() < 0.95, stalls=chance.random() < 0.05
-    )
+    return Sent(struct.pack(">i", size) + frame[4:], ends=chance.random() < 0.95, stalls=chance.random() < 0.05)
 
 
 def wrong_id(chance: random.Random, frame: bytes, api: int, version: int) -> Sent:
     """Another correlation id."""
-    return Sent(
-        frame[:4] + struct.pack(">I", chance.choice((0, 1, 2**32 - 1, chance.getrandbits(32)))) + frame[8:]
-    )
+    return Sent(frame[:4] + struct.pack(">I", chance.choice((0, 1, 2**32 - 1, chance.getrandbits(32)))) + frame[8:])
 
 
 def glued(chance: random.Random, frame: bytes, api: int, version: int) -> Sent:
@@ -265,9 +261,7 @@ def sasl(chance: random.Random, frame: bytes, api: int, version: int) -> Sent:
     message = chance.choice((b"", b"denied", b"\xff\xff", b"x" * 20_000))
     said = struct.pack(">h", -1) if code == 0 else struct.pack(">h", len(message)) + message
     lifetime = struct.pack(">q", chance.choice((0, -1, 1, 2**63 - 1))) if version >= 1 else b""
-    return Sent(
-        _sized(frame, struct.pack(">h", code) + said + struct.pack(">i", len(token)) + token + lifetime)
-    )
+    return Sent(_sized(frame, struct.pack(">h", code) + said + struct.pack(">i", len(token)) + token + lifetime))
 
 
 # ---- record batches
@@ -299,9 +293,7 @@ def prepare() -> None:
 
 
 def _batch(base: int, count: int, attributes: int, payload: bytes, delta: int | None = None) -> bytes:
-    head = struct.pack(
-        ">hiqqqhii", attributes, count - 1 if delta is None else delta, 0, 0, -1, -1, -1, count
-    )
+    head = struct.pack(">hiqqqhii", attributes, count - 1 if delta is None else delta, 0, 0, -1, -1, -1, count)
     checked = head + payload
     return struct.pack(">qiibI", base, 9 + len(checked), 0, 2, crc32c.crc32c(checked)) + checked
 
@@ -331,13 +323,9 @@ def records(chance: random.Random, frame: bytes, api: int, version: int) -> Sent
     if kind == 0 and chance.random() < 0.15:
         made = _batch(0, chance.choice((1, 1000)), _CODES[name], _bomb(name))
     elif kind in (0, 1):
-        made = _batch(
-            0, chance.choice((1, 2**31 - 1)), _CODES[name], chance.randbytes(chance.choice((0, 5, 500)))
-        )
+        made = _batch(0, chance.choice((1, 2**31 - 1)), _CODES[name], chance.randbytes(chance.choice((0, 5, 500))))
     elif kind == 2:
-        made = _batch(
-            0, chance.choice((-1, 2**31 - 1, 1_000_000)), 0, b"\x0e\0\0\0\x01\x01\0", delta=2**31 - 1
-        )
+        made = _batch(0, chance.choice((-1, 2**31 - 1, 1_000_000)), 0, b"\x0e\0\0\0\x01\x01\0", delta=2**31 - 1)
     elif kind == 3:
         made = _deep(chance.choice((1, 5, 50)))
     elif kind == 4:

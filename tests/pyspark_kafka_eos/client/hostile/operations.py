@@ -81,9 +81,7 @@ def _write(cluster: Cluster) -> object:
     producer.begin()
     try:
         for _ in range(2):
-            producer.send(
-                WHERE, 2, lambda base: record_batch([b"a" * 300, b"b"], identity, base, transactional=True)
-            )
+            producer.send(WHERE, 2, lambda base: record_batch([b"a" * 300, b"b"], identity, base, transactional=True))
         producer.flush()
         return [(each.partition, each.last_sequence) for each in producer.written_partitions()]
     finally:
@@ -95,9 +93,7 @@ def _fetch(cluster: Cluster) -> object:
     reader = Fetcher(cluster, include_headers=True, stall_timeout_ms=LIMIT_MS)
     found: list[object] = []
     for batch in reader.read_ranges([OffsetRange(READ, 0, 7)]):
-        found += zip(
-            batch["offset"].to_pylist(), batch["value"].to_pylist(), batch["headers"].to_pylist(), strict=True
-        )
+        found += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), batch["headers"].to_pylist(), strict=True)
     return found
 
 

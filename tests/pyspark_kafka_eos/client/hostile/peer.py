@@ -23,7 +23,9 @@ _STALL_S = 0.5
 
 
 class Sent:
-    """What goes out in place of one answer: pieces of bytes. `ends`: the stream ends behind them; `stalls`: nothing more is sent."""
+    """What goes out in place of one answer: pieces of bytes. `ends`: the stream ends behind them; `stalls`: nothing
+    more is sent.
+    """
 
     def __init__(self, *pieces: bytes, ends: bool = False, stalls: bool = False) -> None:
         self.pieces, self.ends, self.stalls = pieces, ends, stalls
@@ -63,7 +65,9 @@ class Peer:
         self.conversation = conversation.at("127.0.0.1", self.port, login=login)
         self.plan: Plan | None = None
         self.session_ms = 0
-        """How long a login is good for, 0 for ever. The peer ends a connection that asks for anything else afterwards."""
+        """How long a login is good for, 0 for ever. The peer ends a connection that asks for anything else
+        afterwards.
+        """
         self.logins = self.expired = 0
         self.lock = threading.Lock()
         self._closed = threading.Event()

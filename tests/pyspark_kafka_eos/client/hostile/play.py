@@ -1,7 +1,7 @@
 """Plays hostile answers to the client and judges what it does: in time, within its memory, with an error of its own.
 
-Case n of a seed is always the same answer to the same request. What the client's threads do meanwhile is not repeated to the
-millisecond.
+Case n of a seed is always the same answer to the same request. What the client's threads do meanwhile is not repeated
+to the millisecond.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ AT_MOST_S = 15.0
 """The longest operation here gives up after some five limits of 1.2 s; a busy machine needs some more."""
 
 _WITNESS_S = WITNESS_MS / 1000
-"""How much longer where every answer is changed: while a broker goes on saying that a topic is gone, or another one, the client looks
-for one that can know."""
+"""How much longer where every answer is changed: while a broker goes on saying that a topic is gone, or another one,
+the client looks for one that can know.
+"""
 
 GROWS_AT_MOST_MB = 96
-"""What one answer may take beside its frame: much less than the 128 MB that a batch may unpack to is used where none is packed."""
+"""What one answer may take beside its frame: much less than the 128 MB that a batch may unpack to is used where none is
+packed.
+"""
 
 UNPACKS_AT_MOST_MB = 420
 """The same for packed batches: 128 MB unpacked, once more while the buffer grows, and their columns."""
@@ -196,9 +199,7 @@ class Player:
         told.doors[door.name] += 1
         told.slowest_s, told.grew_mb = max(told.slowest_s, took), max(told.grew_mb, grew)
         limit = UNPACKS_AT_MOST_MB if what.startswith("records") else GROWS_AT_MOST_MB
-        about = (
-            f"case {number} of seed {self.seed}: {door.name}, {plan.operation}, {name_of(plan.api)}, {what}"
-        )
+        about = f"case {number} of seed {self.seed}: {door.name}, {plan.operation}, {name_of(plan.api)}, {what}"
         if outcome in ("hang", "foreign error", "a bug's error"):
             told.defects.append(f"{about}: {outcome}\n{error}")
         if grew > limit:
@@ -215,9 +216,7 @@ class Player:
     def _opening(self, chance: random.Random, door: Door) -> tuple[Plan, str]:
         if door.name.startswith("S") and "SSL" in door.name and chance.random() < 0.2:
             raw = random.Random(chance.random())
-            plan = Plan(
-                "open", -1, chance.randrange(3), _never, raw=lambda data: mutations.torn_tls(raw, data)
-            )
+            plan = Plan("open", -1, chance.randrange(3), _never, raw=lambda data: mutations.torn_tls(raw, data))
             return plan, "torn_tls"
         apis = dict(door.peer.conversation.apis("open"))
         if door.peer.login:
@@ -277,8 +276,8 @@ class Player:
         return "foreign error", told
 
     def _closing(self, cluster: Cluster) -> None:
-        # The library closes the sockets from the caller's thread, while the loop may wait for one: the loop then logs that its file
-        # is gone. The connection is over by then, so this ends nothing.
+        # The library closes the sockets from the caller's thread, while the loop may wait for one: the loop then logs
+        # that its file is gone. The connection is over by then, so this ends nothing.
         noted = len(self._watch.found)
         cluster.close()
         self._watch.found[noted:] = [each for each in self._watch.found[noted:] if "descriptor" not in each]
@@ -298,7 +297,9 @@ class Player:
         return known
 
     def _usable(self, door: Door, cluster: Cluster) -> bool:
-        """Whether true answers have their effect again. A cluster whose brokers were replaced by the lie stays lost and is closed."""
+        """Whether true answers have their effect again. A cluster whose brokers were replaced by the lie stays lost and
+        is closed.
+        """
         settle(door.peer, Plan("cluster id", -2, 0, _never))
         try:
             usable = OPERATIONS["cluster id"](cluster) == self._right["cluster id"]
@@ -310,7 +311,9 @@ class Player:
 
 
 def _patiently(action: Callable[[], Any]) -> Any:
-    """The result of true answers. The limits here are short for a busy machine, and for what is loaded at its first use."""
+    """The result of true answers. The limits here are short for a busy machine, and for what is loaded at its first
+    use.
+    """
     for _ in range(50):
         with suppress(ExactlyOnceError):
             return action()

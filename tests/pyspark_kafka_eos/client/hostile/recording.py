@@ -71,10 +71,7 @@ class Conversation:
         """To the file, one answer a line."""
         lines = []
         for name, all_of_it in self.said.items():
-            rows = [
-                json.dumps([api, version, base64.b64encode(body).decode()])
-                for api, version, body in all_of_it
-            ]
+            rows = [json.dumps([api, version, base64.b64encode(body).decode()]) for api, version, body in all_of_it]
             lines.append(f"{json.dumps(name)}: [\n" + ",\n".join(rows) + "\n]")
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -82,10 +79,7 @@ class Conversation:
         """The same conversation with a broker at this address. `login`: it offers SASL."""
         return Conversation(
             {
-                name: [
-                    (api, version, _moved(api, version, body, host, port, login))
-                    for api, version, body in said
-                ]
+                name: [(api, version, _moved(api, version, body, host, port, login)) for api, version, body in said]
                 for name, said in self.said.items()
             }
         )
@@ -98,8 +92,9 @@ class Conversation:
         return found
 
     def answer(self, name: str, api: int, version: int, number: int) -> bytes | None:
-        """The number-th answer to an API within an operation, the last one where there are fewer; of another operation, or in
-        another version, where it has none."""
+        """The number-th answer to an API within an operation, the last one where there are fewer; of another operation,
+        or in another version, where it has none.
+        """
         own = [body for key, which, body in self.said.get(name, ()) if (key, which) == (api, version)]
         if own:
             return own[min(number, len(own) - 1)]
@@ -135,7 +130,9 @@ def _moved(api: int, version: int, body: bytes, host: str, port: int, login: boo
 
 
 class Recorder:
-    """Passes everything on between a client and a broker, and keeps the answers. `moved` makes the broker's addresses this one's."""
+    """Passes everything on between a client and a broker, and keeps the answers. `moved` makes the broker's addresses
+    this one's.
+    """
 
     def __init__(self, target: str) -> None:
         host, port = target.split(":")
@@ -167,7 +164,8 @@ class Recorder:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        # One request at a time: the client's requests queue on this side, and each answer is known to be the oldest one's.
+        # One request at a time: the client's requests queue on this side, and each answer is known to be the oldest
+        # one's.
         with client, socket.create_connection(self._target) as broker:
             try:
                 while True:

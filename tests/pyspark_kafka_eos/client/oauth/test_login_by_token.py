@@ -92,15 +92,11 @@ def test_client_credentials_in_three_spellings_log_in_with_the_endpoints_token(
     assert set(listener.tokens) == set(endpoint.issued)
 
 
-def test_with_urlencode_id_and_secret_are_encoded_as_rfc_6749_says(
-    opened: Opened, endpoint: TokenEndpoint
-) -> None:
+def test_with_urlencode_id_and_secret_are_encoded_as_rfc_6749_says(opened: Opened, endpoint: TokenEndpoint) -> None:
     endpoint.clients = {"alice": "OIDC%2BSECRET%2F55"}
     listener = opened(mechanisms=BEARER)
 
-    connects(
-        wanted(listener.address, **credentials(endpoint.url, sasl__oauthbearer__header__urlencode="true"))
-    )
+    connects(wanted(listener.address, **credentials(endpoint.url, sasl__oauthbearer__header__urlencode="true")))
 
     assert len(endpoint.issued) == 1
 
@@ -118,11 +114,7 @@ def test_extensions_of_options_and_of_jaas_reach_the_broker(opened: Opened, endp
             **credentials(endpoint.url, sasl__oauthbearer__extensions="logicalCluster=lkc-0"),
         )
     )
-    connects(
-        wanted(
-            listener.address, sasl__jaas__config=jaas, sasl__oauthbearer__token__endpoint__url=endpoint.url
-        )
-    )
+    connects(wanted(listener.address, sasl__jaas__config=jaas, sasl__oauthbearer__token__endpoint__url=endpoint.url))
 
     assert listener.extensions[0] == {"logicalCluster": "lkc-0"}
     assert listener.extensions[-1] == {"logicalCluster": "lkc-1", "identityPoolId": "pool-2"}
@@ -263,9 +255,7 @@ def test_a_provider_gets_its_configuration_and_its_token_is_kept_for_its_life(
     assert set(listener.tokens) == {"opaque-token"}
 
 
-def test_a_token_whose_end_is_not_known_is_asked_for_at_each_login(
-    opened: Opened, gives: list[object]
-) -> None:
+def test_a_token_whose_end_is_not_known_is_asked_for_at_each_login(opened: Opened, gives: list[object]) -> None:
     listener = opened(mechanisms=BEARER)
     gives.append("opaque-token")
 
@@ -309,9 +299,7 @@ def test_a_provider_whose_service_is_away_is_asked_again(opened: Opened, gives: 
 
 
 @pytest.mark.parametrize("name", ["no_such_module:f", f"{__name__}:no_such_function"])
-def test_a_provider_that_cannot_be_imported_is_named_before_anything_is_opened(
-    opened: Opened, name: str
-) -> None:
+def test_a_provider_that_cannot_be_imported_is_named_before_anything_is_opened(opened: Opened, name: str) -> None:
     listener = opened(mechanisms=BEARER)
 
     error = refused(wanted(listener.address, sasl__oauthbearer__token__provider=name))
@@ -478,9 +466,7 @@ def test_the_loop_goes_on_while_a_token_is_fetched(opened: Opened, endpoint: Tok
 # ---- whose a failure is
 
 
-def test_refused_credentials_are_for_the_author_and_sent_once(
-    opened: Opened, endpoint: TokenEndpoint
-) -> None:
+def test_refused_credentials_are_for_the_author_and_sent_once(opened: Opened, endpoint: TokenEndpoint) -> None:
     listener = opened(mechanisms=BEARER)
 
     error = refused(wanted(listener.address, **credentials(endpoint.url, "wrong+SECRET")))
@@ -671,9 +657,7 @@ def test_an_encrypted_key_needs_its_passphrase_and_the_right_one(
     assert "cannot be opened with its passphrase" in wrong.message and "opens nothing" not in str(wrong)
 
 
-def test_a_listener_without_oauthbearer_is_named_with_what_it_offers(
-    opened: Opened, endpoint: TokenEndpoint
-) -> None:
+def test_a_listener_without_oauthbearer_is_named_with_what_it_offers(opened: Opened, endpoint: TokenEndpoint) -> None:
     listener = opened(mechanisms=["PLAIN"], users={})
 
     error = refused(wanted(listener.address, **credentials(endpoint.url)))

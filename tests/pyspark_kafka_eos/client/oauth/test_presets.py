@@ -1,7 +1,7 @@
 """The presets of AWS, Azure and Google: what their libraries are asked, and what the brokers get.
 
-Modules of the same face stand in for the three libraries where a service would be asked or must fail. The libraries of AWS and Google are
-used themselves where they make a token without their service.
+Modules of the same face stand in for the three libraries where a service would be asked or must fail. The libraries of
+AWS and Google are used themselves where they make a token without their service.
 """
 
 from __future__ import annotations
@@ -180,13 +180,9 @@ def test_a_wrapped_failure_to_reach_entra_is_waited_for(modules: dict[str, Any])
     def fail(*_: Any) -> None:
         raise Refused("Authentication failed: no route") from OSError("no route")
 
-    credential = type(
-        "Credential", (), {"__init__": lambda *_: None, "get_token": fail, "close": lambda _: None}
-    )
+    credential = type("Credential", (), {"__init__": lambda *_: None, "get_token": fail, "close": lambda _: None})
     modules["azure.identity"].DefaultAzureCredential = credential
-    modules["azure.identity"].ClientSecretCredential = modules["azure.identity"].ManagedIdentityCredential = (
-        credential
-    )
+    modules["azure.identity"].ClientSecretCredential = modules["azure.identity"].ManagedIdentityCredential = credential
 
     with pytest.raises(TokenUnavailable, match="no route"):
         asked("azure", HUBS)
@@ -248,9 +244,7 @@ def test_a_service_that_is_away_is_waited_for_and_a_refusal_is_for_the_author(
         raise failure
 
     modules["aws_msk_iam_sasl_signer.MSKAuthTokenProvider"].generate_auth_token_from_profile = fail
-    credential = type(
-        "Credential", (), {"__init__": lambda *_: None, "get_token": fail, "close": lambda _: None}
-    )
+    credential = type("Credential", (), {"__init__": lambda *_: None, "get_token": fail, "close": lambda _: None})
     for each in ("ClientSecretCredential", "DefaultAzureCredential", "ManagedIdentityCredential"):
         setattr(modules["azure.identity"], each, credential)
     modules["google.auth"].load_credentials_from_file = lambda *_, **__: (GoogleCredentials(failure), None)
@@ -305,9 +299,7 @@ def test_the_real_signer_signs_a_request_to_msk(monkeypatch: pytest.MonkeyPatch)
 def test_the_real_library_of_google_signs_an_assertion_for_a_service_account(
     endpoint: TokenEndpoint, keys: Keys, tmp_path: Path
 ) -> None:
-    endpoint.plan.body = json.dumps(
-        {"access_token": "ya29.raw", "expires_in": 3600, "token_type": "Bearer"}
-    ).encode()
+    endpoint.plan.body = json.dumps({"access_token": "ya29.raw", "expires_in": 3600, "token_type": "Bearer"}).encode()
     file = tmp_path / "account.json"
     file.write_text(
         json.dumps(

@@ -1,4 +1,6 @@
-"""Apache Kafka judges our logins by token: it checks signature, issuer, audience and end against the endpoint's JWKS."""
+"""Apache Kafka judges our logins by token: it checks signature, issuer, audience and end against the endpoint's
+JWKS.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,7 @@ def test_kafka_accepts_the_tokens_of_client_credentials(doors: Doors) -> None:
     assert any(each.path == "/jwks" for each in doors.endpoint.asked), "Kafka has not asked for the keys"
 
 
-def test_kafka_accepts_the_tokens_of_signed_assertions_and_extensions_beside_them(
-    doors: Doors, keys: Keys
-) -> None:
+def test_kafka_accepts_the_tokens_of_signed_assertions_and_extensions_beside_them(doors: Doors, keys: Keys) -> None:
     made = wanted(
         doors.signed,
         sasl__oauthbearer__grant__type=JWT_BEARER,
@@ -103,9 +103,7 @@ def test_kafka_accepts_the_tokens_of_signed_assertions_and_extensions_beside_the
 
 def test_kafka_accepts_an_unsecured_token_where_it_is_told_to(doors: Doors) -> None:
     cluster = Cluster(
-        wanted(
-            doors.unsecured, sasl__jaas__config=f'{MODULE} required unsecuredLoginStringClaim_sub="alice";'
-        )
+        wanted(doors.unsecured, sasl__jaas__config=f'{MODULE} required unsecuredLoginStringClaim_sub="alice";')
     )
     try:
         assert cluster.cluster_id()
@@ -117,9 +115,7 @@ def test_kafka_accepts_an_unsecured_token_where_it_is_told_to(doors: Doors) -> N
     "claims",
     [{"aud": "others"}, {"iss": "http://elsewhere.example"}, {"exp": time.time() - 100_000}, {"sub": ""}],
 )
-def test_a_token_that_kafka_refuses_is_a_refused_login_in_every_try(
-    doors: Doors, claims: dict[str, object]
-) -> None:
+def test_a_token_that_kafka_refuses_is_a_refused_login_in_every_try(doors: Doors, claims: dict[str, object]) -> None:
     doors.endpoint.plan.claims = claims
     # Another scope is another login: no token of an earlier test is used.
     login = credentials(doors.endpoint.url, sasl__oauthbearer__scope="-".join(claims))
@@ -136,9 +132,7 @@ def test_a_token_that_kafka_refuses_is_a_refused_login_in_every_try(
 def test_a_connection_outlives_its_tokens(doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
     doors.endpoint.plan.life_s = LIFE_S
     before = len(doors.endpoint.issued)
-    cluster = Cluster(
-        wanted(doors.signed, **credentials(doors.endpoint.url, sasl__oauthbearer__scope="short"))
-    )
+    cluster = Cluster(wanted(doors.signed, **credentials(doors.endpoint.url, sasl__oauthbearer__scope="short")))
     asked, lost = 0, list[str]()
     try:
         until, pause = runtime.monotonic() + WATCHED_S, threading.Event()
@@ -153,5 +147,6 @@ def test_a_connection_outlives_its_tokens(doors: Doors, caplog: pytest.LogCaptur
 
     assert asked > 10
     assert lost == []
-    # One at the start, then one in each 17 to 19 s of a session (less would be too close to its end on a busy machine); a token for each login would be far more.
+    # One at the start, then one in each 17 to 19 s of a session (less would be too close to its end on a busy machine);
+    # a token for each login would be far more.
     assert WATCHED_S / LIFE_S - 1 <= renewed <= WATCHED_S / LIFE_S * 3

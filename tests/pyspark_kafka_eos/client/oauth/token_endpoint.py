@@ -1,6 +1,8 @@
-"""A token endpoint as identity providers have them: client credentials and JWT bearer, tokens signed with RS256, its keys as JWKS.
+"""A token endpoint as identity providers have them: client credentials and JWT bearer, tokens signed with RS256, its
+keys as JWKS.
 
-It checks what it is asked as such an endpoint does, and notes it. `pyspark_kafka_eos` is not used here: the two judge each other.
+It checks what it is asked as such an endpoint does, and notes it. `pyspark_kafka_eos` is not used here: the two judge
+each other.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Asked:
 
 @dataclass
 class Plan:
-    """How the endpoint behaves now. `status` and `body` replace the answer; `hold`: set to let it answer; `life_s` of a token."""
+    """How the endpoint behaves now. `status` and `body` replace the answer; `hold`: set to let it answer; `life_s` of a
+    token.
+    """
 
     status: int | None = None
     body: bytes | None = None
@@ -57,7 +61,9 @@ class Plan:
 
 
 class TokenEndpoint:
-    """`key`: the issuer's, of RSA. `clients`: id to secret. `assertions`: the public key (PEM) of the one whose assertions are accepted."""
+    """`key`: the issuer's, of RSA. `clients`: id to secret. `assertions`: the public key (PEM) of the one whose
+    assertions are accepted.
+    """
 
     def __init__(
         self,

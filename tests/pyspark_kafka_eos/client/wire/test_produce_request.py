@@ -18,17 +18,13 @@ def library_request(
         acks=-1,
         timeout_ms=1234,
         topic_data=[
-            topic_class(
-                name=topic, partition_data=[topic_class.PartitionProduceData(index=partition, records=data)]
-            )
+            topic_class(name=topic, partition_data=[topic_class.PartitionProduceData(index=partition, records=data)])
             for topic, partition, data in batches
         ],
     )
 
 
-def by_the_library(
-    version: int, transactional_id: str | None, batches: list[tuple[str, int, bytes]]
-) -> bytes:
+def by_the_library(version: int, transactional_id: str | None, batches: list[tuple[str, int, bytes]]) -> bytes:
     request = library_request(version, transactional_id, batches)
     request.with_header(correlation_id=77, client_id="me")
     return request.encode(header=True, framed=True)
@@ -37,9 +33,7 @@ def by_the_library(
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 16_384, 1_000_000])
 @pytest.mark.parametrize("version", range(3, HIGHEST[ProduceRequest.API_KEY] + 1))
 @pytest.mark.parametrize("transactional_id", [None, "pipe.0"])
-def test_one_batch_is_encoded_as_the_library_would(
-    version: int, size: int, transactional_id: str | None
-) -> None:
+def test_one_batch_is_encoded_as_the_library_would(version: int, size: int, transactional_id: str | None) -> None:
     batch = bytes(range(256)) * (size // 256 + 1)
     batches = [("topic", 3, batch[:size])]
 

@@ -218,9 +218,7 @@ def test_batches_behind_a_lost_one_are_refused_as_out_of_order_and_re_sent_in_or
     """Rule: seed 000 §6 (is order kept): request 2 of 1..5 fails, so 3, 4 and 5 are refused too, and 2, 3, 4, 5 go
     again in this order."""
     value, _ = send_all(enqueued(5))
-    value, _ = run(
-        value, Acknowledged(0, 0), NotDelivered(1, "failed"), OutOfOrder(2), OutOfOrder(3), OutOfOrder(4)
-    )
+    value, _ = run(value, Acknowledged(0, 0), NotDelivered(1, "failed"), OutOfOrder(2), OutOfOrder(3), OutOfOrder(4))
     order: list[int] = []
     while value.unacknowledged:
         value, (sent,) = send_all(value)
@@ -281,8 +279,9 @@ def test_an_acknowledged_duplicate_is_a_success() -> None:
 
 
 def test_until_the_first_batch_of_an_epoch_is_acknowledged_it_is_alone_in_flight() -> None:
-    """A leader that does not know the producer takes any sequence as its first: behind a first batch with a retriable error
-    it would take the second one, and refuse the first for good."""
+    """A leader that does not know the producer takes any sequence as its first: behind a first batch with a retriable
+    error it would take the second one, and refuse the first for good.
+    """
     value, sent = send_all(enqueued(7, Sequences()))
     assert [each.base_sequence for each in sent] == [0]
     value, _ = run(value, NotDelivered(0, "NOT_ENOUGH_REPLICAS"))
@@ -328,9 +327,7 @@ def test_order_is_kept_when_the_failed_batches_lie_on_both_sides_of_the_wrap() -
     value, sent = send_all(value)
     bases = [each.base_sequence for each in sent]
     assert bases == [2_147_483_646, 2_147_483_647, 0, 1, 2]
-    value, _ = run(
-        value, *(NotDelivered(base, "cut") for base in (bases[2], bases[0], bases[4], bases[1], bases[3]))
-    )
+    value, _ = run(value, *(NotDelivered(base, "cut") for base in (bases[2], bases[0], bases[4], bases[1], bases[3])))
     assert [batch.base_sequence for batch in value.waiting] == bases
 
 
@@ -371,8 +368,9 @@ class Request:
 
 @dataclass
 class World:
-    """A client's sequences, a leader and the connection between them. One connection keeps order both ways; a cut one loses
-    every answer, and a part of the requests that were already with the broker may still be written later."""
+    """A client's sequences, a leader and the connection between them. One connection keeps order both ways; a cut one
+    loses every answer, and a part of the requests that were already with the broker may still be written later.
+    """
 
     start: Sequences
     broker: BrokerPartition
@@ -407,9 +405,7 @@ class World:
     def check(self) -> None:
         waiting, in_flight = self.client.waiting, self.client.in_flight
         assert len(in_flight) <= 5
-        assert [batch.base_sequence for batch in in_flight] == [
-            request.base_sequence for request in self.connection
-        ]
+        assert [batch.base_sequence for batch in in_flight] == [request.base_sequence for request in self.connection]
         unknown = [batch for batch in (*in_flight, *waiting) if batch.attempts]
         assert len(unknown) <= 5, "the broker could forget one of these"
         tokens = [batch.token for batch in (*in_flight, *waiting)]
@@ -526,8 +522,7 @@ def test_the_random_histories_do_lose_answers_and_re_send() -> None:
     """The faults above happen: a property that never meets one proves nothing."""
     chance = random.Random(7)
     worlds = [
-        play(Sequences(), BrokerPartition(), [chance.choice(ACTIONS) for _ in range(120)], seed)
-        for seed in range(50)
+        play(Sequences(), BrokerPartition(), [chance.choice(ACTIONS) for _ in range(120)], seed) for seed in range(50)
     ]
     assert sum(world.resent for world in worlds) > 100
     assert sum(world.broker.log == all_records(world) for world in worlds) == 50

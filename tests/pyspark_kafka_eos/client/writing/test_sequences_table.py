@@ -43,9 +43,7 @@ RETRYING = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[0], NEW[2]),
 ALONE = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[1], NEW[2]), in_flight=(AGAIN[0],))
 QUIET = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[0], SENT[1], NEW[2]))
 ONLY_NEW_BEHIND = Sequences(State.RETRYING, next_sequence=6, waiting=(NEW[1], NEW[2]), in_flight=(AGAIN[0],))
-REJECTED = Sequences(
-    State.REJECTED, next_sequence=4, waiting=(NEW[1],), in_flight=(SENT[0],), reason="too large"
-)
+REJECTED = Sequences(State.REJECTED, next_sequence=4, waiting=(NEW[1],), in_flight=(SENT[0],), reason="too large")
 
 Case = tuple[Sequences, Event, Sequences, tuple[Effect, ...]]
 
@@ -207,9 +205,7 @@ class TestTheTable(CaseTests):
     table = Table("sequences", MOVES, State, Event, EVENTS, VALUES, EXPECTED)
 
 
-@pytest.mark.parametrize(
-    "event", [Acknowledged(4, 0), NotDelivered(4, "lost"), Rejected(4, "no"), OutOfOrder(4)]
-)
+@pytest.mark.parametrize("event", [Acknowledged(4, 0), NotDelivered(4, "lost"), Rejected(4, "no"), OutOfOrder(4)])
 def test_an_answer_for_a_batch_that_is_not_in_flight_is_refused(event: Event) -> None:
     untouched = copy.deepcopy(SENDING)
     with pytest.raises(IllegalMove, match="not in flight"):

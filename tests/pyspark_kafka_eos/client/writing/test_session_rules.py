@@ -193,9 +193,7 @@ def test_after_the_abort_the_epoch_is_bumped_with_the_current_identity() -> None
 
 def test_an_epoch_that_another_producer_bumped_is_the_end_of_this_one() -> None:
     """Rule: seed 001 (safe epoch incrementing, step 3): INVALID_PRODUCER_EPOCH is fatal; nothing is taken back."""
-    value, _ = run(
-        1, *WRITING, TransactionFailed("no"), AbortRequested(), Ended(None), Initialize(), Fenced("47")
-    )
+    value, _ = run(1, *WRITING, TransactionFailed("no"), AbortRequested(), Ended(None), Initialize(), Fenced("47"))
     assert value.state is State.FENCED
     for event in (Initialize(), Begin(), AbortRequested(), CommitRequested(0)):
         with pytest.raises(IllegalMove):
@@ -219,9 +217,7 @@ def test_a_new_producer_id_after_expiry_is_taken_over() -> None:
     assert (value.state, value.identity) == (State.READY, renewed)
 
 
-@pytest.mark.parametrize(
-    "state_events", [WRITING, (*WRITING, SealRequested(0)), (*WRITING, CommitRequested(0))]
-)
+@pytest.mark.parametrize("state_events", [WRITING, (*WRITING, SealRequested(0)), (*WRITING, CommitRequested(0))])
 def test_a_fenced_session_sends_nothing_more(state_events: tuple[Event, ...]) -> None:
     """Rule: seed 003 (recovery, epoch) and seed 004 (zombie fencing): the older epoch's owner stops."""
     value, _ = run(1, *state_events, Fenced("90"))

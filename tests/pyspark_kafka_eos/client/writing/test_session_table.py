@@ -61,11 +61,7 @@ VALUES: dict[State, Session] = {
     State.UNINITIALIZED: NEW,
     State.INITIALIZING: Session(1, State.INITIALIZING),
     State.READY: session(State.READY),
-    **{
-        state: written(state)
-        for state in State
-        if state not in (State.UNINITIALIZED, State.INITIALIZING, State.READY)
-    },
+    **{state: written(state) for state in State if state not in (State.UNINITIALIZED, State.INITIALIZING, State.READY)},
 }
 EVENTS: dict[type, Event] = {
     Initialize: Initialize(),
@@ -261,9 +257,7 @@ class TestTheTable(CaseTests):
 
 
 @pytest.mark.parametrize("before", [IN, SEALED], ids=["IN_TRANSACTION", "SEALED"])
-@pytest.mark.parametrize(
-    "event", [SealRequested(1), CommitRequested(1)], ids=["SealRequested", "CommitRequested"]
-)
+@pytest.mark.parametrize("event", [SealRequested(1), CommitRequested(1)], ids=["SealRequested", "CommitRequested"])
 def test_neither_a_seal_nor_a_commit_with_unacknowledged_batches(before: Session, event: Event) -> None:
     untouched = copy.deepcopy(before)
     with pytest.raises(IllegalMove):

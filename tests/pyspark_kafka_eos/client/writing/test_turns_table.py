@@ -41,7 +41,8 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
     (State.OPEN, Begun): [
         (Turns(), Begun(3, "d"), Turns(starts={3: "d"}), ()),
         (BEGUN, Begun(0, "a"), BEGUN, ()),
-        # A second start in place of one that waits, in place of one that was granted, and of one that had its turn before.
+        # A second start in place of one that waits, in place of one that was granted, and of one that had its turn
+        # before.
         (
             A_WRITES,
             Begun(1, "b2"),
@@ -161,9 +162,7 @@ class Task:
             self.wants[where] -= count
             self.held[where] = following + count
         passed = [where for where in self.held if not self.wants[where] or chance.random() < 0.3]
-        events: list[Event] = [
-            Passed(self.number, self.start, where, self.held.pop(where)) for where in passed
-        ]
+        events: list[Event] = [Passed(self.number, self.start, where, self.held.pop(where)) for where in passed]
         for where, left in self.wants.items():
             if left and where not in self.held and where not in self.asked:
                 self.asked.add(where)

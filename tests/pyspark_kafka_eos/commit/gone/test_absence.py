@@ -1,7 +1,8 @@
-"""Who may say that something is not there: a leader that is older or lags, a broker that lacks a topic. On a cluster in memory.
+"""Who may say that something is not there: a leader that is older or lags, a broker that lacks a topic. On a cluster in
+memory.
 
-The broker CUT_OFF was cut off from the controller and not from its clients. It is the first one that a client asks; it answers for what it
-led as of then.
+The broker CUT_OFF was cut off from the controller and not from its clients. It is the first one that a client asks; it
+answers for what it led as of then.
 """
 
 from __future__ import annotations
@@ -289,9 +290,7 @@ def test_by_hand_no_slot_is_committed_of_which_records_are_lost(world: World) ->
     world.fresh_process()
 
     (done,) = [
-        each
-        for each in commit_by_hand(world.cluster, world.ledger)
-        if each.transactional_id == seal.transactional_id
+        each for each in commit_by_hand(world.cluster, world.ledger) if each.transactional_id == seal.transactional_id
     ]
 
     assert done.outcome == "refused" and "next run" in done.detail
@@ -351,9 +350,7 @@ def test_a_topic_of_the_same_name_is_another_one(world: World, caplog: pytest.Lo
     world.kafka.create("out", len(OUTPUT))
     world.fresh_process()
 
-    assert prove(world.cluster, [seal])[0] == Proof(
-        Outcome.UNKNOWN, forgotten=True, gone=frozenset(places_of([seal]))
-    )
+    assert prove(world.cluster, [seal])[0] == Proof(Outcome.UNKNOWN, forgotten=True, gone=frozenset(places_of([seal])))
     with caplog.at_level(logging.WARNING):
         warn_of_gone(world.cluster, [seal])
     assert "deleted or recreated" in caplog.text

@@ -1,4 +1,6 @@
-"""Whether a topic was made anew before the decision: when the seals' ids are doubted, who is asked, and what is decided without a question."""
+"""Whether a topic was made anew before the decision: when the seals' ids are doubted, who is asked, and what is decided
+without a question.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def sealed(
 
 
 def states(*, marked: bool = True, told: bool = True) -> States:
-    """Of the leaders: `marked`: the partition's log has an end of the producer's; `told`: the brokers say such things at all."""
+    """Of the leaders: `marked`: the partition's log has an end of the producer's; `told`: the brokers say such things
+    at all.
+    """
     return {P0: {7: ProducerState(3, 10, 4, marked)}, LEDGER: {1: ProducerState(0, -1, 0, told)}}
 
 

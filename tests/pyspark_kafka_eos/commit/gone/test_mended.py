@@ -92,9 +92,7 @@ def proof_of(world: World, seal: Seal) -> Proof:
 
 
 @LOSSES
-def test_what_the_timeout_of_a_mending_aborted_is_lost_although_its_log_is_gone(
-    world: World, lose: Lose
-) -> None:
+def test_what_the_timeout_of_a_mending_aborted_is_lost_although_its_log_is_gone(world: World, lose: Lose) -> None:
     seal = torn(world)
     died_at(world, seal, "mend-added")
     lose(world)
@@ -171,9 +169,7 @@ def test_a_run_that_is_to_refuse_what_was_removed_stops_and_names_where_the_log_
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["made anew", "deleted"])
-def test_a_decided_slot_whose_topic_went_while_it_was_open_counts_as_aborted(
-    world: World, again: bool
-) -> None:
+def test_a_decided_slot_whose_topic_went_while_it_was_open_counts_as_aborted(world: World, again: bool) -> None:
     """Nobody has seen any of it, and the commit of what is not there would end the batch without it."""
     seal = world.slot(0, {0: 1, 1: 1})
     world.decide(decision_of([seal]))

@@ -1,4 +1,6 @@
-"""The output topic of a decided batch is deleted, or made anew: what nobody has seen of it is written again, and the words are true."""
+"""The output topic of a decided batch is deleted, or made anew: what nobody has seen of it is written again, and the
+words are true.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.pyspark_kafka_eos.commit.test_dataframe_write import write as write_f
 pytestmark = pytest.mark.kafka
 
 VERSIONS = [pytest.param("2", marks=pytest.mark.embedded), pytest.param("1", marks=pytest.mark.chaos)]
-"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded broker."""
+"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded
+broker.
+"""
 
 FOREIGN = Counter({"somebody else's": 500})
 

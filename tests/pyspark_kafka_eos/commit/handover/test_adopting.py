@@ -1,4 +1,6 @@
-"""A new checkpoint over a decided batch that the broker aborted: refused with its source offsets, or given up by its number."""
+"""A new checkpoint over a decided batch that the broker aborted: refused with its source offsets, or given up by its
+number.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,8 @@ def test_an_aborted_batch_of_the_query_before_is_refused_with_its_source_offsets
             run_of(world, "another", **ADOPTING).start(0, None, ("offsets 0",))
 
         missing = 6 - 2 * committed
-        assert (
-            f"aborted {missing} of its 6 records" in refused.value.message and said in refused.value.message
-        )
-        assert (
-            OFFSETS in refused.value.message and "set adopt.without.batch=7 beside" in refused.value.message
-        )
+        assert f"aborted {missing} of its 6 records" in refused.value.message and said in refused.value.message
+        assert OFFSETS in refused.value.message and "set adopt.without.batch=7 beside" in refused.value.message
         assert refused.value.facts["slots"] == tuple(range(committed, 3))
         assert (refused.value.facts["missing_records"], refused.value.facts["committed_records"]) == (
             missing,
@@ -129,9 +127,4 @@ def test_the_number_is_refused_without_adopt_checkpoint() -> None:
     given = {**RUN_OPTIONS, "ledger.topic": LEDGER, "adopt.without.batch": "7"}
     with pytest.raises(OptionsError, match=r"adopt\.without\.batch needs adopt\.checkpoint=true"):
         SinkOptions.parse(given)
-    assert (
-        replace(
-            SinkOptions.parse({**given, "adopt.checkpoint": "true"}), pipeline=PIPELINE
-        ).adopt_without_batch
-        == 7
-    )
+    assert replace(SinkOptions.parse({**given, "adopt.checkpoint": "true"}), pipeline=PIPELINE).adopt_without_batch == 7

@@ -1,4 +1,6 @@
-"""A batch begun in one process and committed in another: killed, late, twice, beside a newer run. Both transaction versions."""
+"""A batch begun in one process and committed in another: killed, late, twice, beside a newer run. Both transaction
+versions.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +80,7 @@ def test_the_next_batch_goes_on_where_the_last_one_ended(broker: AnyKafka, scope
     settings = settings_in(broker, scope)
     play_batch(settings)
 
-    report = play_batch(
-        {**settings, "batch": 1, "offsets": [[name, at, 99] for name, at, _ in settings["offsets"]]}
-    )
+    report = play_batch({**settings, "batch": 1, "offsets": [[name, at, 99] for name, at, _ in settings["offsets"]]})
 
     assert (report.batch_id, report.records) == (1, 1200)
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED + EXPECTED
@@ -181,9 +181,7 @@ def test_killed_between_two_processes_of_a_batch_nothing_shows_and_it_is_done_ag
     "point",
     [pytest.param("before-begin", marks=CHAOS), pytest.param("begun", marks=CHAOS), "gone-on"],
 )
-def test_killed_between_two_processes_of_a_repair_it_is_repaired_by_the_next_run(
-    kafka: AnyKafka, point: str
-) -> None:
+def test_killed_between_two_processes_of_a_repair_it_is_repaired_by_the_next_run(kafka: AnyKafka, point: str) -> None:
     settings = settings_for(kafka)
     handover, seals = written(settings)
     assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
@@ -290,9 +288,7 @@ def test_a_repair_that_is_aborted_in_turn_stops_and_the_next_run_finishes_it(bro
 
 
 @SCOPES
-def test_a_commit_that_comes_after_a_newer_run_has_begun_changes_nothing(
-    broker: AnyKafka, scope: str
-) -> None:
+def test_a_commit_that_comes_after_a_newer_run_has_begun_changes_nothing(broker: AnyKafka, scope: str) -> None:
     settings = settings_in(broker, scope)
     handover, seals = written(settings)
     newer_plan, newer = play(begin, settings).value
@@ -320,9 +316,7 @@ def test_a_commit_that_comes_after_the_abort_of_its_batch_is_refused(broker: Any
 
 
 @SCOPES
-def test_an_abort_that_comes_after_the_commit_of_its_batch_changes_nothing(
-    broker: AnyKafka, scope: str
-) -> None:
+def test_an_abort_that_comes_after_the_commit_of_its_batch_changes_nothing(broker: AnyKafka, scope: str) -> None:
     settings = settings_in(broker, scope)
     handover, seals = written(settings)
     assert play(finish, settings, handover, seals).value.records == 1200

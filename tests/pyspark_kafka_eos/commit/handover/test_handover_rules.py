@@ -1,4 +1,6 @@
-"""Who may go on with a batch that another process began, who is fenced, what a repair may give. On a cluster in memory."""
+"""Who may go on with a batch that another process began, who is fenced, what a repair may give. On a cluster in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -183,9 +185,7 @@ def test_a_beginning_after_the_decision_finishes_the_batch_and_plans_no_slot(
     assert (report.resumed, report.records) == (True, 4)
 
 
-def test_an_older_batch_may_not_begin_and_nobody_is_fenced_by_the_try(
-    world: World, options: SinkOptions
-) -> None:
+def test_an_older_batch_may_not_begin_and_nobody_is_fenced_by_the_try(world: World, options: SinkOptions) -> None:
     _, handover = begin(world, options, batch_id=0)
     finish(world, options, handover, written(world))
     _, running = begin(world, options, batch_id=1)
@@ -229,9 +229,7 @@ def test_giving_up_beside_a_newer_run_leaves_that_one_alone(world: World, option
 def test_a_decided_batch_is_not_given_up(world: World, options: SinkOptions) -> None:
     _, handover = begin(world, options)
     seals = written(world)
-    world.kafka.fault(
-        "EndTxn", "drop-request", times=99_999, matches=lambda each: each.transactional_id != DRIVER
-    )
+    world.kafka.fault("EndTxn", "drop-request", times=99_999, matches=lambda each: each.transactional_id != DRIVER)
     with pytest.raises(OutcomeUnknown):
         finish(world, options, handover, seals)
     world.kafka.clear_faults()
@@ -248,9 +246,7 @@ def test_giving_up_ends_a_decision_that_the_same_run_has_open(world: World, opti
     seals = written(world)
     driver = pipeline_driver(world.cluster, options, "query")
     driver.resume(handover)
-    write_decision(
-        driver.run.producer, driver.run.ledger, driver.run.decision(0, seals, LINES), GROUP, {SOURCE: 5}
-    )
+    write_decision(driver.run.producer, driver.run.ledger, driver.run.decision(0, seals, LINES), GROUP, {SOURCE: 5})
 
     assert give_up(world, options, handover, seals)
 
@@ -298,9 +294,7 @@ def decided_and_lost(world: World, options: SinkOptions) -> tuple[WritePlan | Sh
     return begin(world, options)
 
 
-def test_a_decided_batch_is_planned_with_only_the_lost_slots_writing(
-    world: World, options: SinkOptions
-) -> None:
+def test_a_decided_batch_is_planned_with_only_the_lost_slots_writing(world: World, options: SinkOptions) -> None:
     plan, handover = decided_and_lost(world, options)
 
     assert isinstance(plan, WritePlan)
@@ -336,9 +330,7 @@ def test_rows_that_have_lost_their_topics_since_are_refused_and_nothing_is_chang
     assert isinstance(plan, WritePlan) and plan.topic is None
 
 
-def test_a_repair_is_recorded_and_ended_by_the_process_that_finishes(
-    world: World, options: SinkOptions
-) -> None:
+def test_a_repair_is_recorded_and_ended_by_the_process_that_finishes(world: World, options: SinkOptions) -> None:
     _, handover = decided_and_lost(world, options)
     kept = Seal(f"{PIPELINE}.0", 0, None, 2, records=2, digest=7)
 
@@ -376,9 +368,7 @@ def test_a_repair_is_given_once() -> None:
     ("repair", "asked"),
     [(None, {1}), (frozenset({1}), {1, 2}), (frozenset({1}), {1, ALL_OTHERS}), (frozenset[int](), {1})],
 )
-def test_what_the_tasks_did_not_write_for_a_repair_is_not_given(
-    repair: frozenset[int] | None, asked: set[int]
-) -> None:
+def test_what_the_tasks_did_not_write_for_a_repair_is_not_given(repair: frozenset[int] | None, asked: set[int]) -> None:
     handover = ho.Handover("query", 4, None, 0.0, repair=repair)
 
     with pytest.raises(RepairPending, match="nothing is skipped"):
@@ -388,9 +378,7 @@ def test_what_the_tasks_did_not_write_for_a_repair_is_not_given(
 # ---- what travels
 
 
-def test_a_handover_of_scope_batch_names_what_all_tasks_write_under(
-    world: World, options: SinkOptions
-) -> None:
+def test_a_handover_of_scope_batch_names_what_all_tasks_write_under(world: World, options: SinkOptions) -> None:
     world.kafka.configure(LEDGER, {"cleanup.policy": "compact"})
     shared = options_of(**{"transaction.scope": "batch"})
     plan, handover = begin(world, shared)
@@ -413,9 +401,7 @@ def test_an_ended_batch_is_never_proven_again(world: World, options: SinkOptions
         world.kafka.expire(name)
     for where in OUTPUT:
         world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
-    read_again = world.kafka.fault(
-        "Fetch", lambda: None, times=99, matches=lambda each: each.topics[0].topic == "out"
-    )
+    read_again = world.kafka.fault("Fetch", lambda: None, times=99, matches=lambda each: each.topics[0].topic == "out")
 
     plan, again = begin(world, options)
 
@@ -424,9 +410,7 @@ def test_an_ended_batch_is_never_proven_again(world: World, options: SinkOptions
     assert read_again.fired == 0
 
 
-def test_without_the_note_the_same_batch_cannot_be_known_and_stops(
-    world: World, options: SinkOptions
-) -> None:
+def test_without_the_note_the_same_batch_cannot_be_known_and_stops(world: World, options: SinkOptions) -> None:
     """What the note is for."""
     _, handover = begin(world, options)
     crash_points.arm("before-note-ended", 1, _stop)

@@ -1,5 +1,7 @@
-"""A batch in one transaction that is begun in one process and committed in another, where it differs from one transaction per
-task: beside its own abort, beside a newer run, after a run of the other scope. Both transaction versions."""
+"""A batch in one transaction that is begun in one process and committed in another, where it differs from one
+transaction per
+task: beside its own abort, beside a newer run, after a run of the other scope. Both transaction versions.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,7 @@ def finish_here(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", ["before-check", "decision-written"])
-def test_an_abort_beside_the_commit_of_its_batch_leaves_it_whole_or_nothing(
-    broker: AnyKafka, point: str
-) -> None:
+def test_an_abort_beside_the_commit_of_its_batch_leaves_it_whole_or_nothing(broker: AnyKafka, point: str) -> None:
     settings = settings_in(broker, "batch")
     handover, seals = written(settings)
     with held_at(point, {**settings, "handover": handover, "seals": seals}, finish_here) as commit:
@@ -99,9 +99,7 @@ def test_a_task_without_rows_of_which_another_start_has_a_turn_is_found_by_the_p
     assert "task 1 was sealed without rows" in refused.message
     assert play(give_up, settings, handover, seals).value is True
     assert play_batch(settings).records == 800
-    assert read_all(broker, settings["options"]["topic"]) == Counter(
-        [*settings["rows"][0], *settings["rows"][2]]
-    )
+    assert read_all(broker, settings["options"]["topic"]) == Counter([*settings["rows"][0], *settings["rows"][2]])
 
 
 def turns_of(settings: dict[str, Any], handover: Handover) -> TurnLog:

@@ -1,4 +1,6 @@
-"""A ledger that has lost what it knew, or says what no driver of this pipeline wrote; and an older driver that goes on."""
+"""A ledger that has lost what it knew, or says what no driver of this pipeline wrote; and an older driver that goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,9 @@ def test_a_record_that_is_no_decision_is_named_by_topic_partition_and_offset(kaf
 def test_another_pipelines_open_decision_hides_nothing_of_what_this_one_has_decided(
     broker: AnyKafka,
 ) -> None:
-    """A driver that dies in its decision holds the ledger partition's last stable offset until it is fenced or times out."""
+    """A driver that dies in its decision holds the ledger partition's last stable offset until it is fenced or times
+    out.
+    """
     ledger = topics_of(broker)(partitions=1, **{"cleanup.policy": "compact"})
     holder, settings = (with_options(settings_for(broker), ledger_topic=ledger) for _ in range(2))
     assert run_child(holder, "decision-written").exitcode == -signal.SIGKILL

@@ -1,4 +1,6 @@
-"""A decision that is larger than a record of the ledger: cut into parts, found again, and refused where it is not whole."""
+"""A decision that is larger than a record of the ledger: cut into parts, found again, and refused where it is not
+whole.
+"""
 
 from __future__ import annotations
 

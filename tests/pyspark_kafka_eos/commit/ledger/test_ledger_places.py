@@ -1,4 +1,5 @@
-"""A ledger topic that gets more partitions moves the keys: what was decided before is found, and nobody writes it twice.
+"""A ledger topic that gets more partitions moves the keys: what was decided before is found, and nobody writes it
+twice.
 
 On a cluster in memory.
 """
@@ -75,8 +76,10 @@ def grow(world: World, count: int) -> None:
 
 
 def counts(*, back: bool) -> tuple[int, int, int]:
-    """Three numbers of partitions, each larger than the one before, of which the second moves the key, and the third moves it
-    again: back to where it was first, or to a third partition."""
+    """Three numbers of partitions, each larger than the one before, of which the second moves the key, and the third
+    moves it
+    again: back to where it was first, or to a third partition.
+    """
     first = 8
     for second in range(first + 1, 40):
         for third in range(second + 1, 80):
@@ -94,12 +97,7 @@ def decided_in(world: World, count: int) -> list[int]:
     """The batches that each reader of committed records finds under the key, in the key's partition among so many."""
     ledger = Ledger(NodeCluster(world.kafka), LEDGER, PIPELINE)
     where = TopicPartition(LEDGER, key_in(count))
-    newest = (
-        Places(ledger.cluster, LEDGER, PIPELINE)
-        ._reader(where)
-        .read_on(None, world.kafka.log(where).end)
-        .newest
-    )
+    newest = Places(ledger.cluster, LEDGER, PIPELINE)._reader(where).read_on(None, world.kafka.log(where).end).newest
     return [] if newest is None else [newest.batch_id]
 
 
@@ -266,9 +264,7 @@ def test_metadata_that_stay_behind_a_note_are_refused_naming_both_numbers(world:
 # ---- killed while it moves
 
 
-@pytest.mark.parametrize(
-    "point", ["before-decision", "decision-written", "decision-answered", "after-decision"]
-)
+@pytest.mark.parametrize("point", ["before-decision", "decision-written", "decision-answered", "after-decision"])
 def test_a_run_that_is_killed_while_it_moves_loses_and_repeats_nothing(world: World, point: str) -> None:
     way = InOneProcess(world)
     grow(world, FIRST)

@@ -92,9 +92,7 @@ def test_an_open_decision_is_found_again_when_its_end_has_come(world: World) -> 
     assert (view.newest, view.open) == (decision_of([], batch_id=0), None)
 
 
-def test_a_decision_is_decoded_once_however_often_is_asked(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_is_decoded_once_however_often_is_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
     real = Decision.from_bytes
     monkeypatch.setattr(Decision, "from_bytes", lambda value: decoded.append(value) or real(value))
@@ -159,7 +157,9 @@ def test_another_pipelines_open_decision_hides_nothing(world: World) -> None:
 
 
 def test_what_other_pipelines_decided_is_passed_over_together(world: World) -> None:
-    """A reader decoded each of their records and markers for itself: with 1,000 pipelines that took 60 ms of each batch."""
+    """A reader decoded each of their records and markers for itself: with 1,000 pipelines that took 60 ms of each
+    batch.
+    """
     # As in a process that reads so many: interpreted loops would call helpers for each record.
     jit.load()
     others = Producer(world.cluster, "others.driver")

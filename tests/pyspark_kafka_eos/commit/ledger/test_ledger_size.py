@@ -1,4 +1,6 @@
-"""A decision that is larger than the ledger's records may be: it goes in parts, and a run that died among them leaves nothing in the way."""
+"""A decision that is larger than the ledger's records may be: it goes in parts, and a run that died among them leaves
+nothing in the way.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,7 @@ def ledger_of(topic: MakeTopic, record_bytes: str) -> str:
     return topic(partitions=1, **{"cleanup.policy": "compact", "max.message.bytes": record_bytes})
 
 
-def test_a_decision_in_parts_is_taken_by_the_broker_and_read_by_the_next_run(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_decision_in_parts_is_taken_by_the_broker_and_read_by_the_next_run(kafka: AnyKafka, topic: MakeTopic) -> None:
     ledger = ledger_of(topic, SMALL_BYTES)
     settings = with_options(settings_for(kafka), ledger_topic=ledger)
 

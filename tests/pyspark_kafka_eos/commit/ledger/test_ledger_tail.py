@@ -30,7 +30,9 @@ from tests.pyspark_kafka_eos.commit.test_dataframe_write import write as write_f
 pytestmark = pytest.mark.kafka
 
 VERSIONS = [pytest.param("2", marks=pytest.mark.embedded), pytest.param("1", marks=pytest.mark.chaos)]
-"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded broker."""
+"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded
+broker.
+"""
 
 Settings = dict[str, Any]
 

@@ -78,9 +78,7 @@ class Run:
     def check_effect(self, effect: ev.Effect) -> None:
         if isinstance(effect, ev.EndSlots):
             assert self.durable_told, "EndTxn(commit) before the decision is durable"
-            assert all(not each.empty for each in effect.seals), (
-                "EndTxn for a slot that opened no transaction"
-            )
+            assert all(not each.empty for each in effect.seals), "EndTxn for a slot that opened no transaction"
             for each in effect.seals:
                 assert each == self.cluster.ledger[each.slot], "EndTxn under a seal that is not in the ledger"
         elif isinstance(effect, ev.ProveSlots):
@@ -90,9 +88,7 @@ class Run:
             assert not self.cluster.decided, "an abort of a batch that is decided"
         elif isinstance(effect, ev.RewriteSlots):
             for each in effect.lost:
-                assert self.cluster.slots[each.slot] is ev.Outcome.ABORTED, (
-                    "a slot is rewritten that is not lost"
-                )
+                assert self.cluster.slots[each.slot] is ev.Outcome.ABORTED, "a slot is rewritten that is not lost"
         elif isinstance(effect, ev.DropSlots):
             for each in effect.seals:
                 assert each not in self.cluster.ledger.values(), "an abort of what the ledger names"
@@ -270,9 +266,7 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
         (stop,) = run.stops
         assert not isinstance(stop, ev.StopNondeterministic)
         open_slots = run.commit.open_slots
-        assert all(
-            verdict is ev.Outcome.COMMITTED for slot, verdict in truth.items() if slot not in open_slots
-        )
+        assert all(verdict is ev.Outcome.COMMITTED for slot, verdict in truth.items() if slot not in open_slots)
         if isinstance(stop, ev.StopBroken):
             assert {each.slot for each in stop.unknown} <= set(open_slots)
 
@@ -297,9 +291,7 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
     cluster.decided = True
     cluster.ledger = dict(first.commit.seals)
     for slot in cluster.slots:
-        cluster.slots[slot] = cluster.chance.choice(
-            (ev.Outcome.OPEN, ev.Outcome.COMMITTED, ev.Outcome.ABORTED)
-        )
+        cluster.slots[slot] = cluster.chance.choice((ev.Outcome.OPEN, ev.Outcome.COMMITTED, ev.Outcome.ABORTED))
     commit, effects = resume(tuple(first.commit.seals.values()))
     run = Run(cluster, commit, list(effects), durable_told=True)
     for effect in effects:

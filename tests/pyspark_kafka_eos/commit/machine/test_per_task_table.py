@@ -89,15 +89,11 @@ def recorded(before: Commit) -> list[Case]:
 
 def unrecorded(before: Commit) -> list[Case]:
     after = replace(before, state=State.BROKEN, reason="fenced")
-    return [
-        (before, ev.DecisionRefused("fenced"), after, (ev.DropSlots((A_AGAIN,)), ev.StopForNow("fenced")))
-    ]
+    return [(before, ev.DecisionRefused("fenced"), after, (ev.DropSlots((A_AGAIN,)), ev.StopForNow("fenced")))]
 
 
 def step_failed(before: Commit) -> list[Case]:
-    return [
-        (before, ev.StepFailed("no broker"), replace(before, state=State.STOPPED, reason="no broker"), ())
-    ]
+    return [(before, ev.StepFailed("no broker"), replace(before, state=State.STOPPED, reason="no broker"), ())]
 
 
 def decided(state: State) -> list[Case]:
@@ -227,9 +223,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (
             replace(FINISHING, tries={1: MOST_TRIES}),
             ev.SlotUnanswered(1, "silence"),
-            replace(
-                finishing(_0=ENDING, _1=PROVING), state=State.STOPPED, tries={1: MOST_TRIES}, reason="silence"
-            ),
+            replace(finishing(_0=ENDING, _1=PROVING), state=State.STOPPED, tries={1: MOST_TRIES}, reason="silence"),
             (ev.StopUnanswered(B, MOST_TRIES + 1, "silence"),),
         ),
     ],

@@ -1,4 +1,6 @@
-"""Every (state, event) pair of the commit in one transaction: where it leads, or that it is refused and nothing changes."""
+"""Every (state, event) pair of the commit in one transaction: where it leads, or that it is refused and nothing
+changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whether a run may go on: conflicts, a ledger that has lost decisions, the class of transactions, and what is said at a stop."""
+"""Whether a run may go on: conflicts, a ledger that has lost decisions, the class of transactions, and what is said at
+a stop.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,7 @@ from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, World, decisi
 
 def options(**more: Any) -> SinkOptions:
     given = {name.replace("__", "."): value for name, value in more.items()}
-    return SinkOptions.parse(
-        {"kafka.bootstrap.servers": "memory:1", "pipeline": PIPELINE, "topic": "out", **given}
-    )
+    return SinkOptions.parse({"kafka.bootstrap.servers": "memory:1", "pipeline": PIPELINE, "topic": "out", **given})
 
 
 # ---- conflicts
@@ -82,9 +82,7 @@ def test_a_decided_batch_with_other_source_offsets_is_refused() -> None:
 def test_a_decided_batch_without_source_offsets_is_refused_where_the_run_has_some() -> None:
     newest = decision_of([], batch_id=3)
 
-    with pytest.raises(
-        PipelineConflict, match="without source offsets, and the checkpoint has some"
-    ) as refused:
+    with pytest.raises(PipelineConflict, match="without source offsets, and the checkpoint has some") as refused:
         refuse_conflict(options(), "query", newest, 3, ("a",))
 
     assert (refused.value.facts["committed"], refused.value.facts["checkpoint"]) == ("none", "a")
@@ -162,9 +160,7 @@ def test_a_checkpoint_that_ends_the_newest_decision_elsewhere_is_refused_and_bot
         assert (refused.value.facts["committed"], refused.value.facts["checkpoint"]) == ("a 10", "a 9")
         assert "has a 9, the ledger has a 10" in refused.value.message
         assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
-    (warning,) = judge_earlier(
-        options(adopt__checkpoint="true"), "query", newest, 4, lambda batch_id: ("a 9",)
-    )
+    (warning,) = judge_earlier(options(adopt__checkpoint="true"), "query", newest, 4, lambda batch_id: ("a 9",))
     assert "up to the source offsets a 10" in warning and "has a 9 for it now" in warning
 
 
@@ -248,9 +244,7 @@ def test_a_mending_accounts_for_what_it_committed(world: World) -> None:
 
 def test_an_older_mending_does_not_account_for_a_later_commit() -> None:
     who = ProducerIdentity(1, 4)
-    view = LedgerView(
-        newest=decision_of([]), mendings={"pipe.0": Mending("pipe.0", ProducerIdentity(1, 3), ())}
-    )
+    view = LedgerView(newest=decision_of([]), mendings={"pipe.0": Mending("pipe.0", ProducerIdentity(1, 3), ())})
 
     assert unnamed_commits(view, {"pipe.0": who}) == ["pipe.0"]
 
@@ -386,9 +380,7 @@ def test_a_stop_says_what_is_known_and_what_to_do_and_never_that_the_batch_is_lo
     assert type(stopped) is error
     assert all(text in stopped.message for text in said)
     assert stopped.facts.items() >= FACTS.items()
-    assert any(
-        word in stopped.message for word in ("nothing is skipped", "stay committed", "Nothing is lost")
-    )
+    assert any(word in stopped.message for word in ("nothing is skipped", "stay committed", "Nothing is lost"))
     assert str(pickle.loads(pickle.dumps(stopped))) == str(stopped)
 
 

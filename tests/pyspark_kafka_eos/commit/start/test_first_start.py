@@ -1,4 +1,6 @@
-"""A pipeline without a decision: who else knows it, batches that it misses (`foreachBatch` functions that return), renames."""
+"""A pipeline without a decision: who else knows it, batches that it misses (`foreachBatch` functions that return),
+renames.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ def test_a_pipeline_that_was_forgotten_begins_anew(wide: World) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_tombstone_is_named_where_a_later_batch_begins_behind_it(wide: World, committed: bool) -> None:
-    """The ledger was not deleted, recreated or restored: whoever wrote the tombstone would look for a cause that does not hold."""
+    """The ledger was not deleted, recreated or restored: whoever wrote the tombstone would look for a cause that does
+    not hold.
+    """
     driver = run_of(wide)
     assert driver.start(0, None, ()) is None
     if committed:
@@ -176,7 +180,9 @@ def test_another_query_may_begin_where_the_first_one_never_committed(wide: World
 def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
     wide: World, state: str, batch_id: int
 ) -> None:
-    """A batch may be committed under an id that shows an abort: its markers were mended under it, and that timed out."""
+    """A batch may be committed under an id that shows an abort: its markers were mended under it, and that timed
+    out.
+    """
     seal = wide.slot(0)
     if state != "Ongoing":
         wide.end(seal, commit=False)
@@ -207,9 +213,7 @@ def test_a_pipeline_whose_drivers_id_alone_is_known_is_refused(wide: World) -> N
 
 
 def test_a_record_of_the_pipeline_in_another_partition_of_the_ledger_is_found(wide: World) -> None:
-    elsewhere = next(
-        TopicPartition(LEDGER, n) for n in range(3) if TopicPartition(LEDGER, n) != wide.ledger.partition
-    )
+    elsewhere = next(TopicPartition(LEDGER, n) for n in range(3) if TopicPartition(LEDGER, n) != wide.ledger.partition)
     note = to_bytes(Ended("of another time", 4, 1, 0))
     append_record(wide.cluster, elsewhere, f"{PIPELINE}/ended".encode(), note, what="a note", grant="")
     before = everything(wide)
@@ -238,9 +242,7 @@ def test_a_renamed_pipeline_is_told_the_name_that_its_query_had(wide: World) -> 
     new = renamed(wide)
     before = everything(wide)
 
-    with pytest.raises(
-        PipelineConflict, match="this query wrote as pipeline 'old-name' until batch 5"
-    ) as refused:
+    with pytest.raises(PipelineConflict, match="this query wrote as pipeline 'old-name' until batch 5") as refused:
         new.start(6, None, ("offsets 6",))
 
     assert "set pipeline='old-name' again" in refused.value.message
@@ -254,7 +256,9 @@ def test_a_renamed_pipeline_is_told_the_name_that_its_query_had(wide: World) -> 
 def test_a_batch_that_is_committed_under_the_former_name_is_refused_whatever_is_adopted(
     wide: World, newest: int, batch_id: int, adopt: str
 ) -> None:
-    """Spark's commit log lacks it: the function raised behind the writer, or the driver died. The advice to adopt wrote it twice."""
+    """Spark's commit log lacks it: the function raised behind the writer, or the driver died. The advice to adopt wrote
+    it twice.
+    """
     new = renamed(wide, newest, adopt__checkpoint=adopt)
     new.run.offset_log = OffsetLog(None, lambda *_: ())  # as a query has it, and `df.write` has not
     before = everything(wide)
@@ -365,14 +369,14 @@ def job_of(world: World, number: int, **more: str) -> PerTask:
     """A `df.write` under a number of its own."""
     world.fresh_process()
     given = {**RUN_OPTIONS, "ledger.topic": LEDGER, "batch.id": str(number), **more}
-    options = SinkOptions.parse(
-        {name: value for name, value in given.items() if name != "offsets.group"}, "batch"
-    )
+    options = SinkOptions.parse({name: value for name, value in given.items() if name != "offsets.group"}, "batch")
     return PerTask(Run(world.cluster, options, BATCH_WRITES))
 
 
 def test_what_is_confirmed_of_one_job_is_confirmed_of_no_other(wide: World) -> None:
-    """Job 1 was in the output, and its decision is lost. Job 2 has begun by its user's word, and taken the ids that showed it."""
+    """Job 1 was in the output, and its decision is lost. Job 2 has begun by its user's word, and taken the ids that
+    showed it.
+    """
     wide.end(wide.slot(0), commit=True)
     with pytest.raises(PipelineConflict, match="it has decided batches"):
         job_of(wide, 1).start(0)
@@ -400,9 +404,7 @@ def test_what_is_confirmed_of_one_query_is_confirmed_of_no_other(wide: World) ->
 # ---- in the middle
 
 
-def test_a_batch_that_is_left_out_in_the_middle_is_warned_of(
-    wide: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_batch_that_is_left_out_in_the_middle_is_warned_of(wide: World, caplog: pytest.LogCaptureFixture) -> None:
     driver = run_of(wide)
     assert driver.start(0, None, ()) is None
     write(wide, driver, 0)

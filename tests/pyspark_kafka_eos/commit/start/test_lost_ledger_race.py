@@ -28,7 +28,9 @@ def decide(world: World, batch_id: int) -> None:
 
 @pytest.fixture
 def another_batch_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """The older run's next batch is decided and ended right after coordinators were first asked for slots; how often they were."""
+    """The older run's next batch is decided and ended right after coordinators were first asked for slots; how often
+    they were.
+    """
     real = Transactions.describe
     asked = 0
 
@@ -46,9 +48,7 @@ def another_batch_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> Ca
     return lambda: asked
 
 
-def test_a_run_that_starts_beside_it_is_not_refused(
-    world: World, another_batch_meanwhile: Callable[[], int]
-) -> None:
+def test_a_run_that_starts_beside_it_is_not_refused(world: World, another_batch_meanwhile: Callable[[], int]) -> None:
     """Found by the simulation: --seed 248 --scope task --transaction-version 2."""
     driver = PerTask(Run(world.cluster, OPTIONS, "query"))
 

@@ -20,9 +20,7 @@ SEAL = Seal("pipe.batch", 0, ME, 2, records=5, partitions=(SealedPartition("flig
 EMPTY = Seal("pipe.batch", 0, ME, 2)
 
 
-def view(
-    *partitions: TopicPartition, state: str = "Ongoing", identity: ProducerIdentity = ME
-) -> TransactionView:
+def view(*partitions: TopicPartition, state: str = "Ongoing", identity: ProducerIdentity = ME) -> TransactionView:
     return TransactionView("pipe.batch", state, identity, partitions=frozenset(partitions))
 
 

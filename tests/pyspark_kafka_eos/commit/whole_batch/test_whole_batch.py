@@ -171,9 +171,7 @@ def test_a_batch_without_rows_is_decided_too(broker: AnyKafka) -> None:
     "point",
     [point if point in KEY_POINTS else pytest.param(point, marks=pytest.mark.chaos) for point in POINTS],
 )
-def test_killed_at_any_point_all_or_nothing_shows_and_the_next_run_completes_it(
-    broker: AnyKafka, point: str
-) -> None:
+def test_killed_at_any_point_all_or_nothing_shows_and_the_next_run_completes_it(broker: AnyKafka, point: str) -> None:
     settings = settings_for(broker)
 
     assert run_killed(settings, point).exitcode == -signal.SIGKILL
@@ -181,9 +179,7 @@ def test_killed_at_any_point_all_or_nothing_shows_and_the_next_run_completes_it(
     # At decision-sent either may be: the request was on its way.
     committed = POINTS.index(point) >= COMMITTED_FROM
     seen = read(broker, settings)
-    assert seen in (
-        [EXPECTED] if committed else [Counter(), EXPECTED] if point == "decision-sent" else [Counter()]
-    )
+    assert seen in ([EXPECTED] if committed else [Counter(), EXPECTED] if point == "decision-sent" else [Counter()])
     again = run_batch(settings)
     assert again == DONE | {"resumed": seen == EXPECTED or again["resumed"]}
     assert again["resumed"] is committed or point == "decision-sent"
@@ -382,9 +378,7 @@ def test_a_start_that_has_a_turn_and_whose_task_is_sealed_without_rows_makes_the
         if len(tries) == 1:
             # It has written nothing so far, so neither coordinator nor leaders know of it.
             lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-            lost.append_events(
-                [Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))]
-            )
+            lost.append_events([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
         return [write_shared(plan, 0, placed("from task 0", 0)), write_shared(plan, 1, [])]
 
     report = driver.process(0, lost_at_first, lines_of(settings), {})

@@ -2,10 +2,11 @@
 
 Owns: where promtool is found, the form in which it takes series, which alerts it found firing.
 Does not know: what the alerts are about.
-Invariants: the rules are those of the documents' file; a series that a scrape lacks is stale from there on, as for Prometheus.
+Invariants: the rules are those of the documents' file; a series that a scrape lacks is stale from there on, as for
+Prometheus.
 
-promtool is the one on the PATH, else the one of Debian's package `prometheus` (Ubuntu's is alike), unpacked into the user's
-cache without being installed.
+promtool is the one on the PATH, else the one of Debian's package `prometheus` (Ubuntu's is alike), unpacked into the
+user's cache without being installed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ Expected = Mapping[str, Mapping[int, Sequence[Mapping[str, Any]]]]
 
 
 def judge(scrapes: Sequence[Scrape], expected: Expected, *, annotations: bool = False) -> str:
-    """Give promtool a scrape for each minute from 0 on; returns what it objects to, nothing where all is as expected."""
+    """Give promtool a scrape for each minute from 0 on; returns what it objects to, nothing where all is as
+    expected.
+    """
     tests = [
         {"alertname": alert, "eval_time": f"{minute}m", "exp_alerts": list(alerts)}
         for alert, by_minute in expected.items()

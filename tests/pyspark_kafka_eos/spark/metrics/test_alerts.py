@@ -1,8 +1,8 @@
-"""Every alert of docs/prometheus-alerts.yaml fires when its cause is played, and none of them in a calm run; the dashboard's panels
-of what had to be mended show it.
+"""Every alert of docs/prometheus-alerts.yaml fires when its cause is played, and none of them in a calm run; the
+dashboard's panels of what had to be mended show it.
 
-The causes are commits on a broker and Spark's events about them, told to the listener. The metrics that come of it are scraped
-once a minute, and Prometheus's promtool evaluates the rules over the scrapes.
+The causes are commits on a broker and Spark's events about them, told to the listener. The metrics that come of it are
+scraped once a minute, and Prometheus's promtool evaluates the rules over the scrapes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Story:
 
     def __init__(self) -> None:
         self.scrapes: list[Scrape] = []
-        # Its own: a process keeps the reports of all queries, and a batch's is that of all pipelines that its query wrote.
+        # Its own: a process keeps the reports of all queries, and a batch's is that of all pipelines that its query
+        # wrote.
         self.query = str(uuid.uuid4())
         self.new_process()
 
@@ -126,7 +127,9 @@ class Story:
         return self.scrapes[-1].get(_series(name, {"query": NAME}))
 
     def must_fire(self, alerts: dict[str, Collection[int]], error: str | None = None) -> None:
-        """These alerts fire in these minutes, in no other, and all others never. `error`: the label of those about errors."""
+        """These alerts fire in these minutes, in no other, and all others never. `error`: the label of those about
+        errors.
+        """
         expected: dict[str, dict[int, list[dict[str, Any]]]] = {}
         for alert, severity in severities().items():
             labels = {"query": NAME, "severity": severity}

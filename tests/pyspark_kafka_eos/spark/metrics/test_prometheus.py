@@ -138,9 +138,7 @@ def test_counters_stand_at_0_when_the_query_starts_so_that_its_first_batch_is_an
     after = Scrape(metrics.registry)
 
     assert {name: before.value(name) for name in COUNTERS} == dict.fromkeys(COUNTERS, 0.0)
-    assert (
-        before.value("kafka_eos_commit_seconds_count") == before.value("kafka_eos_batch_seconds_count") == 0
-    )
+    assert before.value("kafka_eos_commit_seconds_count") == before.value("kafka_eos_batch_seconds_count") == 0
     # The very same series.
     assert all((after.value(name) or 0) > 0 for name in COUNTERS)
     assert after.value("kafka_eos_commit_seconds_count") == 1
@@ -202,11 +200,7 @@ def test_a_query_names_its_pipeline_from_its_first_batch_on(metrics: PrometheusM
 def failed(metrics: PrometheusMetrics) -> list[str]:
     """The errors that queries are down with."""
     samples = Scrape(metrics.registry).samples.items()
-    return [
-        dict(labels)["error"]
-        for (name, labels), value in samples
-        if name == "kafka_eos_query_failed" and value
-    ]
+    return [dict(labels)["error"] for (name, labels), value in samples if name == "kafka_eos_query_failed" and value]
 
 
 def test_a_query_has_failed_until_it_is_started_again_and_one_that_is_done_has_not(
@@ -223,9 +217,7 @@ def test_a_query_has_failed_until_it_is_started_again_and_one_that_is_done_has_n
 
 
 @pytest.mark.parametrize("error", ["STREAM_FAILED", "other"])
-def test_a_failure_of_another_class_than_ours_is_an_increase_too(
-    metrics: PrometheusMetrics, error: str
-) -> None:
+def test_a_failure_of_another_class_than_ours_is_an_increase_too(metrics: PrometheusMetrics, error: str) -> None:
     metrics.started("6d4f", "91aa", "clean-orders")
     before = failures(metrics)
     metrics.ended("6d4f", "91aa", error)
@@ -236,9 +228,7 @@ def test_a_failure_of_another_class_than_ours_is_an_increase_too(
 
 def failures(metrics: PrometheusMetrics) -> dict[str, float]:
     samples = Scrape(metrics.registry).samples.items()
-    return {
-        dict(labels)["error"]: value for (name, labels), value in samples if name.endswith("failures_total")
-    }
+    return {dict(labels)["error"]: value for (name, labels), value in samples if name.endswith("failures_total")}
 
 
 def test_a_query_that_was_stopped_has_not_failed_and_its_first_failure_will_be_an_increase(

@@ -2,9 +2,10 @@
 
     python -m tests.pyspark_kafka_eos.spark.sink.sink_job <settings as JSON>
 
-Owns: the session, which way the query writes, what is told of its end. Settings: folder, options, batches, rows; `connect`;
-`way`: format or foreachBatch; `crash`: the point at which the application dies; `fail_first`: the first attempt of each task
-fails after it has handed its rows on; `distinct`: the query remembers every row;
+Owns: the session, which way the query writes, what is told of its end. Settings: folder, options, batches, rows;
+`connect`;
+`way`: format or foreachBatch; `crash`: the point at which the application dies; `fail_first`: the first attempt of each
+task fails after it has handed its rows on; `distinct`: the query remembers every row;
 `conf`: more settings of Spark; `location`: of the checkpoint; `environ`: more variables.
 """
 
@@ -28,7 +29,9 @@ _TIMEOUT_S = 400
 
 @dataclass(frozen=True)
 class Ended:
-    """How the application ended: its exit code (-9 where it was killed), and what Spark said of the query ("" for nothing)."""
+    """How the application ended: its exit code (-9 where it was killed), and what Spark said of the query ("" for
+    nothing).
+    """
 
     exitcode: int
     said: str
@@ -68,9 +71,7 @@ def main(settings: dict[str, Any]) -> None:
 
     os.environ.update(require_java().environ())
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parents[4]), os.environ.get("PYTHONPATH", "")]
-    )
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[4]), os.environ.get("PYTHONPATH", "")])
     os.environ.update(settings.get("environ", {}))
     folder = Path(settings["folder"])
     crash = settings.get("crash")
@@ -89,11 +90,7 @@ def main(settings: dict[str, Any]) -> None:
         spark,
         folder,
         settings["options"],
-        _failing_first
-        if settings.get("fail_first")
-        else _distinct
-        if settings.get("distinct")
-        else _as_it_is,
+        _failing_first if settings.get("fail_first") else _distinct if settings.get("distinct") else _as_it_is,
         batches=settings["batches"],
         rows=settings["rows"],
         way=settings.get("way", "format"),

@@ -1,4 +1,5 @@
-"""A streaming query over numbered rows that writes through `format("kafka_eos")`: run to its end, one file a micro-batch.
+"""A streaming query over numbered rows that writes through `format("kafka_eos")`: run to its end, one file a
+micro-batch.
 
 Owns: the input (file k holds the numbers from k * rows on), starting the query and waiting for its end.
 Does not know: what a test expects of it.
@@ -61,14 +62,13 @@ def run_sink(
     location: str = "",
     timeout_s: float = 300.0,
 ) -> str:
-    """Run the query over `batches` files in `folder`/input to their end; what Spark says of its failure, "" where it did not
-    fail. The checkpoint is at `location`, by default `folder`/checkpoint; `way`: format (`name`) or foreachBatch,
-    whose writer is given `location` as checkpointLocation unless `options` name another one."""
+    """Run the query over `batches` files in `folder`/input to their end; what Spark says of its failure, "" where it
+    did not fail. The checkpoint is at `location`, by default `folder`/checkpoint; `way`: format (`name`) or
+    foreachBatch, whose writer is given `location` as checkpointLocation unless `options` name another one.
+    """
     write_input(folder / "input", batches, rows)
     location = location or str(folder / "checkpoint")
-    writer = (
-        shape(numbers(spark, folder / "input")).writeStream.outputMode(output_mode).trigger(availableNow=True)
-    )
+    writer = shape(numbers(spark, folder / "input")).writeStream.outputMode(output_mode).trigger(availableNow=True)
     if checkpoint:
         writer = writer.option("checkpointLocation", location)
     if way == "foreachBatch":
@@ -91,7 +91,9 @@ def run_sink(
 
 
 def _start(writer: Any) -> Any:
-    """Start the query. Spark gives a new Python worker 10 s to answer, which it does not on a machine that does much else."""
+    """Start the query. Spark gives a new Python worker 10 s to answer, which it does not on a machine that does much
+    else.
+    """
     for _ in range(_STARTS):
         try:
             return writer.start()

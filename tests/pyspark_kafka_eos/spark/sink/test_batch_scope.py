@@ -1,4 +1,6 @@
-"""transaction.scope=batch in a streaming query: columns, routing, refusals and restart as in scope=task. librdkafka reads."""
+"""transaction.scope=batch in a streaming query: columns, routing, refusals and restart as in scope=task. librdkafka
+reads.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +80,7 @@ def test_a_bad_row_is_refused_with_the_message_of_scope_task_and_nothing_shows(
         where = sf.when(sf.col("value") != 7, sf.lit(name))
         return source.select(sf.col("value").cast("string").alias("value"), where.alias("topic"))
 
-    by_batch = run_query(
-        shape, {"pipeline": f"p-{name}", "transaction.scope": "batch"}, checkpoint=str(tmp_path / "b")
-    )
+    by_batch = run_query(shape, {"pipeline": f"p-{name}", "transaction.scope": "batch"}, checkpoint=str(tmp_path / "b"))
     by_task = run_query(shape, {"pipeline": f"q-{name}"}, checkpoint=str(tmp_path / "t"))
 
     assert isinstance(by_batch.raised, InvalidRow)
@@ -89,15 +89,11 @@ def test_a_bad_row_is_refused_with_the_message_of_scope_task_and_nothing_shows(
     assert read_topic(name) == []
 
 
-def test_a_record_larger_than_its_topic_allows_is_named_by_topic_and_key(
-    run_query, read_topic, topic
-) -> None:
+def test_a_record_larger_than_its_topic_allows_is_named_by_topic_and_key(run_query, read_topic, topic) -> None:
     name = topic(**{"max.message.bytes": "2000"})
 
     def shape(source):
-        value = sf.when(sf.col("value") == 5, sf.expr("repeat('x', 3000)")).otherwise(
-            sf.expr("repeat('x', 100)")
-        )
+        value = sf.when(sf.col("value") == 5, sf.expr("repeat('x', 3000)")).otherwise(sf.expr("repeat('x', 100)"))
         return source.select(sf.concat(sf.lit("key-"), sf.col("value")).alias("key"), value.alias("value"))
 
     outcome = run_query(shape, options(name), rows=300)
@@ -116,9 +112,7 @@ def test_a_query_that_changes_its_scope_both_ways_goes_on_where_it_was(
     checkpoint = str(tmp_path / "kept")
 
     for scope in ("task", "batch", "task"):
-        outcome = run_query(
-            value_only, options(name, **{"transaction.scope": scope}), batches=2, checkpoint=checkpoint
-        )
+        outcome = run_query(value_only, options(name, **{"transaction.scope": scope}), batches=2, checkpoint=checkpoint)
         assert outcome.raised is None
 
     found = Counter(int(message.value()) for message in read_topic(name))
@@ -151,6 +145,5 @@ def test_the_option_chooses_the_driver(kafka) -> None:
     given = SinkOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options("t")})
     assert isinstance(driver_for(Cluster.shared(given.client), given, "q"), WholeBatch)
     assert (
-        ExactlyOnceWriter({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options("t")}).options.scope
-        == "batch"
+        ExactlyOnceWriter({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options("t")}).options.scope == "batch"
     )

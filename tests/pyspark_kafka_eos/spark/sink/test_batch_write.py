@@ -72,18 +72,14 @@ def test_every_row_is_there_once_and_the_ledger_says_so(spark, kafka, save, topi
 
 @pytest.mark.versions
 @pytest.mark.parametrize("scope", ["task", "batch"])
-def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(
-    spark, save, topic, read_topic, scope
-) -> None:
+def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(spark, save, topic, read_topic, scope) -> None:
     name = topic()
     options = {"topic": name, "pipeline": f"p-{name}", "transaction__scope": scope}
     save(numbers(spark), **options, batch__id=1)
 
     # The same rows are told from other ones, also in another number of tasks.
     save(numbers(spark).coalesce(1), **options, batch__id=1, batch__rows__differ="fail")
-    with pytest.raises(
-        Exception, match=r"PipelineConflict.*is committed already with 100 records.*has 50 records"
-    ):
+    with pytest.raises(Exception, match=r"PipelineConflict.*is committed already with 100 records.*has 50 records"):
         save(numbers(spark).limit(50), **options, batch__id=1, batch__rows__differ="fail")
     assert values(read_topic(name, "read_uncommitted")) == ONCE
 
@@ -95,9 +91,7 @@ def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(
 
 
 @pytest.mark.versions
-def test_without_pipeline_all_rows_are_written_all_columns_as_they_are(
-    spark, kafka, save, topic, read_topic
-) -> None:
+def test_without_pipeline_all_rows_are_written_all_columns_as_they_are(spark, kafka, save, topic, read_topic) -> None:
     name = topic()
     frame = numbers(spark).select(
         sf.concat(sf.lit("k"), "value").alias("KEY"),
@@ -118,13 +112,9 @@ def test_without_pipeline_all_rows_are_written_all_columns_as_they_are(
         assert (message.headers(), message.timestamp()[1]) == ([("h", b"1")], 1_700_000_000_123)
 
 
-def test_a_task_that_fails_leaves_nothing_visible_and_nothing_open(
-    spark, kafka, save, topic, read_topic
-) -> None:
+def test_a_task_that_fails_leaves_nothing_visible_and_nothing_open(spark, kafka, save, topic, read_topic) -> None:
     name = topic()
-    failing = sf.when(sf.col("value") == "99", sf.raise_error(sf.lit("task 2 fails"))).otherwise(
-        sf.col("value")
-    )
+    failing = sf.when(sf.col("value") == "99", sf.raise_error(sf.lit("task 2 fails"))).otherwise(sf.col("value"))
     frame = numbers(spark).select(failing.cast("string").alias("value"))
 
     with pytest.raises(Exception, match="task 2 fails"):
@@ -189,9 +179,7 @@ def test_what_cannot_be_done_is_refused_with_the_way_to_do_it(
     assert read_topic(name, "read_uncommitted") == []
 
 
-def test_columns_that_cannot_become_records_are_refused_before_a_task_runs(
-    spark, save, topic, read_topic
-) -> None:
+def test_columns_that_cannot_become_records_are_refused_before_a_task_runs(spark, save, topic, read_topic) -> None:
     name = topic()
 
     with pytest.raises(Exception, match="the column value has type bigint"):

@@ -1,4 +1,6 @@
-"""`dead.letter.topic` in a streaming query: bad rows stop nothing and are not lost. The kinds are in tests/pyspark_kafka_eos/commit."""
+"""`dead.letter.topic` in a streaming query: bad rows stop nothing and are not lost. The kinds are in
+tests/pyspark_kafka_eos/commit.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,7 @@ def values(messages) -> Counter[int]:
 
 
 @pytest.mark.parametrize("scope", ["task", "batch"])
-def test_a_query_goes_on_over_bad_rows_and_each_is_a_dead_letter_once(
-    run_query, read_topic, topic, scope
-) -> None:
+def test_a_query_goes_on_over_bad_rows_and_each_is_a_dead_letter_once(run_query, read_topic, topic, scope) -> None:
     good, dead = topic(), topic()
     options = {"topic": good, "pipeline": f"p-{good}", "dead.letter.topic": dead, "transaction.scope": scope}
 

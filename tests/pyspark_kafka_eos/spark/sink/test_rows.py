@@ -33,9 +33,7 @@ def test_a_frame_of_just_these_columns_is_taken_as_it_is(spark: SparkSession, sc
         ("value string, topic string", ["value"]),
     ],
 )
-def test_other_columns_and_another_order_are_put_right(
-    spark: SparkSession, schema: str, columns: list[str]
-) -> None:
+def test_other_columns_and_another_order_are_put_right(spark: SparkSession, schema: str, columns: list[str]) -> None:
     frame = spark.createDataFrame([], schema)
 
     assert select_columns(frame, "t").columns == columns

@@ -29,9 +29,7 @@ def run(spark, kafka: AnyKafka, tmp_path: Path) -> Run:
     """run(options, shape, batches=1, rows=10): what Spark says of the query's failure, "" where it did not fail."""
 
     def call(options: dict[str, Any], *args: Any, folder: Path = tmp_path, **more: Any) -> str:
-        return run_sink(
-            spark, folder, {"kafka.bootstrap.servers": kafka.bootstrap_servers, **options}, *args, **more
-        )
+        return run_sink(spark, folder, {"kafka.bootstrap.servers": kafka.bootstrap_servers, **options}, *args, **more)
 
     return call
 
@@ -124,9 +122,7 @@ def test_the_group_has_the_source_offsets_of_what_is_written(
         .load()
         .select("value")
         .writeStream.format("kafka_eos")
-        .options(
-            **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "pipeline": f"p-{name}"}
-        )
+        .options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "pipeline": f"p-{name}"})
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -209,9 +205,7 @@ def test_what_cannot_be_written_is_refused_as_the_querys_first_exception(
 ) -> None:
     name = topic()
 
-    said = run(
-        {"topic": name, "pipeline": f"p-{name}", **options}, *([shape] if shape else []), output_mode=mode
-    )
+    said = run({"topic": name, "pipeline": f"p-{name}", **options}, *([shape] if shape else []), output_mode=mode)
 
     assert expected in said
     assert read_topic(name, "read_uncommitted") == []
@@ -231,9 +225,7 @@ def test_a_checkpoint_that_the_sink_is_not_told_of_is_refused(
     assert read_topic(name, "read_uncommitted") == []
 
 
-def test_a_second_query_under_the_pipelines_name_is_refused(
-    run: Run, read_topic, topic, tmp_path: Path
-) -> None:
+def test_a_second_query_under_the_pipelines_name_is_refused(run: Run, read_topic, topic, tmp_path: Path) -> None:
     name = topic()
     options = {"topic": name, "pipeline": f"p-{name}"}
     assert run(options, folder=tmp_path / "first") == ""

@@ -1,6 +1,7 @@
 """The sink by format, its application killed with SIGKILL or its tasks failing: every row once after the next run.
 
-`test_connect` kills one, and tests/pyspark_kafka_eos/commit/handover/test_handover.py the processes without Spark, in every `make test`.
+`test_connect` kills one, and tests/pyspark_kafka_eos/commit/handover/test_handover.py the processes without Spark, in
+every `make test`.
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ def test_an_archive_of_spark_is_read_once_and_can_still_be_imported_from(
     assert readings == [str(tmp_path / name)]
 
 
-def test_without_it_python_reads_the_archive_again(
-    tmp_path: Path, import_paths: None, readings: list[str]
-) -> None:
+def test_without_it_python_reads_the_archive_again(tmp_path: Path, import_paths: None, readings: list[str]) -> None:
     package = an_archive(tmp_path / "pyspark.zip", late="said = 2")
     importlib.import_module(package)
 
@@ -338,8 +336,9 @@ def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_a_worker_of_the_driver_is_made_ready_for_its_next_micro_batch(
     monkeypatch: pytest.MonkeyPatch, planning: bool
 ) -> None:
-    """By format Spark plans and commits each batch in a worker of its own: on 4.0.0 each read 17 archives' directories and collected
-    garbage over all imports every time, 270 ms of CPU."""
+    """By format Spark plans and commits each batch in a worker of its own: on 4.0.0 each read 17 archives' directories
+    and collected garbage over all imports every time, 270 ms of CPU.
+    """
     made: list[bool] = []
     monkeypatch.setattr(opening, "make_ready", lambda: made.append(True))
 

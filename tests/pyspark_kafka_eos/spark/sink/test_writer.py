@@ -70,9 +70,7 @@ def test_keys_go_where_javas_partitioner_sends_them(run_query, read_topic, topic
     name = topic()
 
     def shape(source):
-        return source.select(
-            sf.concat(sf.lit("key-"), sf.col("value")).alias("key"), sf.lit("v").alias("value")
-        )
+        return source.select(sf.concat(sf.lit("key-"), sf.col("value")).alias("key"), sf.lit("v").alias("value"))
 
     run_query(shape, {"topic": name, "pipeline": f"p-{name}"}, rows=200)
 
@@ -98,9 +96,7 @@ def test_rows_of_one_batch_may_go_to_several_topics(run_query, read_topic, topic
 
 
 @pytest.mark.versions
-def test_a_query_that_is_started_again_goes_on_where_it_was(
-    run_query, read_topic, topic, tmp_path: Path
-) -> None:
+def test_a_query_that_is_started_again_goes_on_where_it_was(run_query, read_topic, topic, tmp_path: Path) -> None:
     name = topic()
     options = {"topic": name, "pipeline": f"p-{name}"}
     checkpoint = str(tmp_path / "kept")
@@ -168,14 +164,8 @@ def test_a_kafka_sources_offsets_are_committed_to_the_group_with_the_batch(
         producer.produce(source, str(number), partition=number % 4)
     producer.flush()
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    rows = (
-        spark.readStream.format("kafka_eos")
-        .options(**options, subscribe=source, startingOffsets="earliest")
-        .load()
-    )
-    writer = ExactlyOnceWriter(
-        {**options, "topic": target, "pipeline": f"p-{target}", "offsets.group": f"g-{target}"}
-    )
+    rows = spark.readStream.format("kafka_eos").options(**options, subscribe=source, startingOffsets="earliest").load()
+    writer = ExactlyOnceWriter({**options, "topic": target, "pipeline": f"p-{target}", "offsets.group": f"g-{target}"})
 
     query = (
         rows.select("key", "value")

@@ -25,7 +25,9 @@ Function = Callable[[Any, int], None]
 
 @pytest.fixture
 def run(spark, tmp_path: Path) -> Callable[..., str]:
-    """run(function, batches=1): a query that calls it with 10 rows a batch, 0 to 9 first; what Spark says, "" for nothing."""
+    """run(function, batches=1): a query that calls it with 10 rows a batch, 0 to 9 first; what Spark says, "" for
+    nothing.
+    """
 
     def call(function: Function, batches: int = 1) -> str:
         numbers = tmp_path / "input"
@@ -112,9 +114,7 @@ def test_a_second_call_for_a_batch_is_refused_before_it_writes_and_says_what_to_
     assert found(read_topic(name, "read_uncommitted")) == LOW
 
 
-def test_frames_with_a_writer_and_a_pipeline_each_are_all_written(
-    run, read_topic, topic, kafka: AnyKafka
-) -> None:
+def test_frames_with_a_writer_and_a_pipeline_each_are_all_written(run, read_topic, topic, kafka: AnyKafka) -> None:
     one, two = topic(), topic()
     writers = [ExactlyOnceWriter(options_of(kafka, name)) for name in (one, two)]
 
@@ -140,9 +140,7 @@ def test_a_call_after_one_that_raised_is_no_second_call(run, read_topic, topic, 
     assert found(read_topic(name)) == ALL
 
 
-def test_the_same_object_serves_the_query_when_it_is_started_again(
-    run, read_topic, topic, kafka: AnyKafka
-) -> None:
+def test_the_same_object_serves_the_query_when_it_is_started_again(run, read_topic, topic, kafka: AnyKafka) -> None:
     name = topic()
     writer = ExactlyOnceWriter(options_of(kafka, name))
     fail = [True]

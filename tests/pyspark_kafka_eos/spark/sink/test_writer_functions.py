@@ -1,4 +1,6 @@
-"""What people write into the function of `foreachBatch`: a return for an empty frame, threads, `df.write`, a name on two clusters."""
+"""What people write into the function of `foreachBatch`: a return for an empty frame, threads, `df.write`, a name on
+two clusters.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,7 @@ def test_a_function_that_returns_for_an_empty_frame_may_do_so_for_the_first_batc
     writer = ExactlyOnceWriter(options_of(kafka, name))
 
     def write(frame: Any, batch_id: int) -> None:
-        frame = frame.where(
-            "cast(value as int) >= 10 and cast(value as int) < 20 or cast(value as int) >= 30"
-        )
+        frame = frame.where("cast(value as int) >= 10 and cast(value as int) < 20 or cast(value as int) >= 30")
         if frame.isEmpty():
             return
         writer(frame, batch_id)
@@ -156,9 +156,7 @@ def test_one_pipeline_name_on_two_clusters_is_two_pipelines(
             for number, broker in enumerate((kafka, elsewhere)):
                 writer = ExactlyOnceWriter(options_of(broker, name))
 
-                def write(
-                    frame: Any, batch_id: int, writer: Any = writer, done: Any = written[number]
-                ) -> None:
+                def write(frame: Any, batch_id: int, writer: Any = writer, done: Any = written[number]) -> None:
                     writer(frame, batch_id)
                     done.set()
 

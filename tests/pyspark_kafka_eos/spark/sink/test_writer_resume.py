@@ -1,4 +1,6 @@
-"""A batch that was decided and whose function raised before it returned: what the next start does with a query's state."""
+"""A batch that was decided and whose function raised before it returned: what the next start does with a query's
+state.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,7 @@ def windows(numbers: Any) -> Any:
     """One window for each file, sent when the watermark has passed it."""
     at = numbers.select(sf.timestamp_seconds(sf.col("value").cast("long")).alias("at"))
     counted = at.withWatermark("at", "0 seconds").groupBy(sf.window("at", "10 seconds")).count()
-    return counted.select(
-        sf.concat_ws(" ", sf.col("window.start").cast("long"), sf.col("count")).alias("value")
-    )
+    return counted.select(sf.concat_ws(" ", sf.col("window.start").cast("long"), sf.col("count")).alias("value"))
 
 
 def distinct(numbers: Any) -> Any:
@@ -65,8 +65,10 @@ def running(numbers: Any) -> Any:
 
 @pytest.fixture
 def run(spark, kafka: AnyKafka, tmp_path: Path) -> Callable[..., tuple[str, list[Any]]]:
-    """run(shape, options, files, stop_after=None): what Spark says of the query, "" for nothing, and the writer's reports.
-    `stop_after`: the function raises once this batch is written."""
+    """run(shape, options, files, stop_after=None): what Spark says of the query, "" for nothing, and the writer's
+    reports.
+    `stop_after`: the function raises once this batch is written.
+    """
 
     def call(
         shape: Callable[[Any], Any],
@@ -109,9 +111,7 @@ def run(spark, kafka: AnyKafka, tmp_path: Path) -> Callable[..., tuple[str, list
     return call
 
 
-def open_ids(
-    kafka: AnyKafka, pipeline: str, abort: Callable[[list[str]], list[str]] | None = None
-) -> list[str]:
+def open_ids(kafka: AnyKafka, pipeline: str, abort: Callable[[list[str]], list[str]] | None = None) -> list[str]:
     """The pipeline's transactions that are open; those of them that `abort` picks are aborted, as by a timeout."""
     cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
     try:
@@ -151,9 +151,7 @@ def found(messages: list[Any]) -> Counter[str]:
     [
         pytest.param(windows, "append", [f"{start} 10" for start in range(0, 50, 10)], id="windows"),
         pytest.param(distinct, "append", ["0", "1", "2", "3"], id="duplicates"),
-        pytest.param(
-            running, "update", [f"{key} {seen}" for key in (0, 1) for seen in range(5, 35, 5)], id="pandas"
-        ),
+        pytest.param(running, "update", [f"{key} {seen}" for key in (0, 1) for seen in range(5, 35, 5)], id="pandas"),
     ],
 )
 def test_a_query_with_state_goes_on_as_if_the_function_had_returned(

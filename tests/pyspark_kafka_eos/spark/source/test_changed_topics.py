@@ -61,9 +61,7 @@ def test_a_restart_without_a_topic_says_which_and_what_to_do_and_never_to_allow_
 
 
 @pytest.mark.parametrize("option", ["assign", "subscribePattern"])
-def test_the_other_two_ways_to_name_topics_are_judged_alike(
-    kafka: AnyKafka, topic: MakeTopic, option: str
-) -> None:
+def test_the_other_two_ways_to_name_topics_are_judged_alike(kafka: AnyKafka, topic: MakeTopic, option: str) -> None:
     old, new = topic(2), topic(1)
     asked = json.dumps({old: [1]}) if option == "assign" else f"^{new}$"
     reader = KafkaStreamReader(options_of(kafka, "stream", **{option: asked}))
@@ -148,21 +146,15 @@ def test_a_batch_that_is_planned_again_for_a_topic_that_is_gone_is_data_loss(
     delete(kafka, old)
     reader = KafkaStreamReader(options_of(kafka, "stream", subscribePattern=f"^({old}|{new})$"))
 
-    with pytest.raises(
-        DataLoss, match=f"{old}-0: the partition is gone; this batch was to read it up to offset 3"
-    ):
+    with pytest.raises(DataLoss, match=f"{old}-0: the partition is gone; this batch was to read it up to offset 3"):
         reader.partitions(position(**{new: 1}), position(**{old: 3, new: 4}))
 
 
-def test_offsets_say_what_they_stand_on_and_the_rest_is_sparks_json(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_offsets_say_what_they_stand_on_and_the_rest_is_sparks_json(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 2)
     reader = reader_of(kafka, name, startingOffsets="earliest")
-    cluster_id = (
-        AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).cluster_id
-    )
+    cluster_id = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).cluster_id
     topic_id = reader.view.offsets.cluster.topic(name).topic_id
 
     first = reader.latestOffset(reader.initialOffset(), None)
@@ -176,9 +168,7 @@ def test_offsets_say_what_they_stand_on_and_the_rest_is_sparks_json(
     assert first == {name: {"0": 2}, **stands_on, began: {}}
 
 
-def test_offsets_that_spark_has_logged_stay_as_they_are_while_nothing_is_new(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_offsets_that_spark_has_logged_stay_as_they_are_while_nothing_is_new(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 2)
     logged = {name: {"0": 2}}

@@ -33,9 +33,7 @@ def of_group(topic: str, **more: object) -> dict[str, object]:
     return {"subscribe": topic, "startingOffsets": "group", "kafka.group.id": topic, **more}
 
 
-def test_a_stream_begins_at_the_offsets_that_the_group_has_committed(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_stream_begins_at_the_offsets_that_the_group_has_committed(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(3)
     write(kafka, name, 5, 5, 5)
     commit(kafka, name, name, 2, 5, 0)
@@ -114,24 +112,18 @@ def test_committed_offsets_that_retention_has_removed_are_a_loss_unless_the_user
     commit(kafka, name, name, 1)
     delete_before(kafka, name, 3)
 
-    with pytest.raises(
-        DataLoss, match=f"the group {name} has committed offset 1, but the partition begins at 3"
-    ):
+    with pytest.raises(DataLoss, match=f"the group {name} has committed offset 1, but the partition begins at 3"):
         ranges_of(kafka, **of_group(name))
     assert ranges_of(kafka, **of_group(name, failOnDataLoss="false")) == [(0, 3, 5)]
 
 
-def test_a_committed_offset_behind_the_end_is_a_loss_whatever_the_reset(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_committed_offset_behind_the_end_is_a_loss_whatever_the_reset(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 5)
     commit(kafka, name, name, 8)  # as of a topic that was deleted and made again
     reset = {"kafka.auto.offset.reset": "latest"}
 
-    with pytest.raises(
-        DataLoss, match=f"the group {name} has committed offset 8, but the partition ends at 5"
-    ):
+    with pytest.raises(DataLoss, match=f"the group {name} has committed offset 8, but the partition ends at 5"):
         ranges_of(kafka, **of_group(name, **reset))
     assert ranges_of(kafka, **of_group(name, failOnDataLoss="false")) == [(0, 0, 5)]
 
@@ -154,9 +146,7 @@ def test_a_committed_offset_behind_an_open_transaction_is_not_lost(kafka: AnyKaf
     assert list(begin.values()) == [4]
 
 
-def test_offsets_that_a_transaction_is_about_to_commit_are_waited_for(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_offsets_that_a_transaction_is_about_to_commit_are_waited_for(kafka: AnyKafka, topic: MakeTopic) -> None:
     from threading import Timer
 
     name = topic(1)
@@ -181,9 +171,7 @@ def test_a_group_that_does_not_exist_has_no_offsets(kafka: AnyKafka, topic: Make
     name = topic(1)
 
     with pytest.raises(OptionsError, match="the group no-such-group has no committed offset"):
-        SourceView(
-            options_of(kafka, "stream", **{**of_group(name), "kafka.group.id": "no-such-group"})
-        ).beginning()
+        SourceView(options_of(kafka, "stream", **{**of_group(name), "kafka.group.id": "no-such-group"})).beginning()
     # Asking has not made it either.
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     groups = admin.list_consumer_groups().result(30)

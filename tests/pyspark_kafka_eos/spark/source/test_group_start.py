@@ -27,9 +27,7 @@ def write(kafka: AnyKafka, topic: str, numbers: range) -> None:
     assert producer.flush(30) == 0
 
 
-def copy(
-    spark: SparkSession, kafka: AnyKafka, source: dict[str, str], sink: dict[str, str], checkpoint: Path
-) -> None:
+def copy(spark: SparkSession, kafka: AnyKafka, source: dict[str, str], sink: dict[str, str], checkpoint: Path) -> None:
     """Run a query over all records that are there."""
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     rows = spark.readStream.format("kafka_eos").options(**servers, **source).load()

@@ -1,4 +1,6 @@
-"""Offsets between what a reader of committed records may read and the end of the log: a transaction is open before them."""
+"""Offsets between what a reader of committed records may read and the end of the log: a transaction is open before
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,7 @@ def held(kafka: AnyKafka, topic: MakeTopic) -> tuple[str, Producer]:
     """A topic with 4 records, then 3 of an open transaction, then 2: readable up to 4, written up to 9."""
     name = topic(1)
     write(kafka, name, 4)
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "log_level": "0"}
-    )
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "log_level": "0"})
     producer.init_transactions(30)
     producer.begin_transaction()
     for number in range(3):
@@ -91,21 +91,15 @@ def test_a_batch_that_begins_behind_an_open_transaction_stops_with_that_reason(
 ) -> None:
     name, _ = held
 
-    with pytest.raises(
-        RetriableError, match=r"the beginning is offset 6.*a transaction is open from offset 4 on"
-    ):
+    with pytest.raises(RetriableError, match=r"the beginning is offset 6.*a transaction is open from offset 4 on"):
         ranges_of(kafka, subscribe=name, startingOffsets=at(name, 6))
 
 
-def test_who_reads_uncommitted_records_waits_for_no_transaction(
-    kafka: AnyKafka, held: tuple[str, Producer]
-) -> None:
+def test_who_reads_uncommitted_records_waits_for_no_transaction(kafka: AnyKafka, held: tuple[str, Producer]) -> None:
     name, _ = held
     everything = {"kafka.isolation.level": "read_uncommitted", "subscribe": name}
 
-    assert ranges_of(kafka, startingOffsets=at(name, 6), endingOffsets=at(name, 8), **everything) == [
-        (0, 6, 8)
-    ]
+    assert ranges_of(kafka, startingOffsets=at(name, 6), endingOffsets=at(name, 8), **everything) == [(0, 6, 8)]
 
 
 def test_a_stream_that_begins_behind_an_open_transaction_waits_and_reads_from_there_when_it_has_ended(
@@ -134,9 +128,7 @@ def test_a_stream_that_has_read_uncommitted_records_before_waits_where_it_reads_
     assert KafkaStreamReader(options_of(kafka, "stream", subscribe=name)).latestOffset(logged, None) == logged
 
 
-def test_a_stream_that_begins_behind_the_log_is_refused_as_before(
-    kafka: AnyKafka, held: tuple[str, Producer]
-) -> None:
+def test_a_stream_that_begins_behind_the_log_is_refused_as_before(kafka: AnyKafka, held: tuple[str, Producer]) -> None:
     name, _ = held
     reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, startingOffsets=at(name, 12)))
 

@@ -1,4 +1,5 @@
-"""A topic whose records are kept in a store that is slower than its broker waits: every record is read, in a batch and in a stream.
+"""A topic whose records are kept in a store that is slower than its broker waits: every record is read, in a batch and
+in a stream.
 
 Kafka answers such a Fetch without records and without an error (KIP-405; from 3.8 on after remote.fetch.max.wait.ms).
 """
@@ -77,8 +78,7 @@ def test_records_that_come_late_are_read_by_a_batch_and_by_a_stream(
         for number in range(40):
             write(plain, each, 0, [{"value": b"%d" % number}])
     late = [
-        kafka.fault_in_answer("Fetch", "slow-store", topic=each, below=30, delay_ms=1_500)
-        for each in (name, other)
+        kafka.fault_in_answer("Fetch", "slow-store", topic=each, below=30, delay_ms=1_500) for each in (name, other)
     ]
 
     assert read_as_batch(spark, kafka, name) == list(range(40))

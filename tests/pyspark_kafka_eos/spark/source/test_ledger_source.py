@@ -1,4 +1,6 @@
-"""The ledger as a DataFrame: the same decisions as `kafka-eos ledger`, by the reader as Spark calls it, and in Spark."""
+"""The ledger as a DataFrame: the same decisions as `kafka-eos ledger`, by the reader as Spark calls it, and in
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +70,7 @@ def test_a_decision_is_a_row_with_its_slots_and_source_offsets(kafka: AnyKafka) 
 def test_what_was_warned_of_a_batch_stands_beside_it(kafka: AnyKafka) -> None:
     settings = committed(kafka)
     options = SinkOptions.parse(settings["options"])
-    decision = Ledger(Cluster.shared(options.client), options.ledger_topic, name_of(settings)).newest(
-        settle=True
-    )
+    decision = Ledger(Cluster.shared(options.client), options.ledger_topic, name_of(settings)).newest(settle=True)
     assert decision is not None
     put(kafka, settings, replace(decision, warnings=("linger.ms has no effect",)).to_bytes())
 
@@ -127,9 +127,7 @@ def test_the_ledger_is_no_stream_and_has_its_own_columns(kafka: AnyKafka) -> Non
 
 
 @pytest.mark.spark
-def test_spark_counts_the_records_of_the_decisions(
-    spark: SparkSession, kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_spark_counts_the_records_of_the_decisions(spark: SparkSession, kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(2)
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     for batch in (1, 2):
@@ -141,7 +139,5 @@ def test_spark_counts_the_records_of_the_decisions(
 
     decisions = spark.read.format("kafka_eos").options(**servers, ledger=f"p-{name}").load()
 
-    found = decisions.selectExpr("batch_id", "records", "status", "size(slots) > 0 as has_slots").orderBy(
-        "batch_id"
-    )
+    found = decisions.selectExpr("batch_id", "records", "status", "size(slots) > 0 as has_slots").orderBy("batch_id")
     assert [tuple(row) for row in found.collect()] == [(1, 7, "decided", True), (2, 14, "decided", True)]

@@ -1,4 +1,6 @@
-"""A checkpoint's offsets are of one cluster and of one topic: they are taken to no other, in whatever call Spark begins with."""
+"""A checkpoint's offsets are of one cluster and of one topic: they are taken to no other, in whatever call Spark begins
+with.
+"""
 
 from __future__ import annotations
 
@@ -282,9 +284,7 @@ def as_option(end: OffsetJson) -> str:
     return json.dumps(end)
 
 
-def test_a_checkpoints_offsets_are_a_place_to_begin_and_to_end_as_they_are(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_checkpoints_offsets_are_a_place_to_begin_and_to_end_as_they_are(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 5)
     _, end = logged_of(kafka, name)
@@ -297,9 +297,7 @@ def test_a_checkpoints_offsets_are_a_place_to_begin_and_to_end_as_they_are(
     assert ranges_of(reader.partitions(start, reader.latestOffset(start, None))) == [(0, 5, 8)]
     given = {"startingOffsets": f'{{"{name}":{{"0":1}}}}', "endingOffsets": as_option(end)}
     batch = KafkaBatchReader(
-        SourceOptions.parse(
-            {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, **given}, "batch"
-        )
+        SourceOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, **given}, "batch")
     )
     assert ranges_of(batch.partitions()) == [(0, 1, 5)]  # type: ignore[arg-type]
 
@@ -315,14 +313,10 @@ def test_a_checkpoints_offsets_of_another_cluster_are_no_place_to_begin(
     with pytest.raises(OptionsError, match=r"startingOffsets has offsets of the cluster .*adopt\.cluster="):
         reader_of(other, name, startingOffsets=as_option(end)).initialOffset()
     adopts = {"adopt.cluster": cluster_id(kafka)}
-    assert bare(reader_of(other, name, startingOffsets=as_option(end), **adopts).initialOffset()) == {
-        name: {"0": 5}
-    }
+    assert bare(reader_of(other, name, startingOffsets=as_option(end), **adopts).initialOffset()) == {name: {"0": 5}}
 
 
-def test_a_checkpoints_offsets_of_a_topic_before_are_no_place_to_begin(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_checkpoints_offsets_of_a_topic_before_are_no_place_to_begin(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 5)
     _, end = logged_of(kafka, name)
@@ -348,6 +342,4 @@ def test_entries_of_another_version_are_to_be_left_out(kafka: AnyKafka, topic: M
 @pytest.mark.parametrize("text", ['{"t":{}}', '{"version:1":{"0":1},"t":{"0":1}}', '{"t":{"0":-3}}'])
 def test_offsets_that_are_neither_sparks_nor_a_checkpoints_are_refused(text: str) -> None:
     with pytest.raises(OptionsError, match="must be earliest, latest, or JSON"):
-        SourceOptions.parse(
-            {"kafka.bootstrap.servers": "none:1", "subscribe": "t", "startingOffsets": text}, "stream"
-        )
+        SourceOptions.parse({"kafka.bootstrap.servers": "none:1", "subscribe": "t", "startingOffsets": text}, "stream")

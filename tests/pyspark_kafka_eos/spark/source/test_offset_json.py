@@ -26,9 +26,7 @@ def positions(draw: st.DrawFn) -> Position:
     """Offsets of topics of which some have an id."""
     offsets = draw(OFFSETS)
     ids = draw(st.dictionaries(TOPICS, st.uuids().map(str)))
-    logs = {
-        where: LogMark(ids[where.topic], draw(st.integers(-1, 9))) for where in offsets if where.topic in ids
-    }
+    logs = {where: LogMark(ids[where.topic], draw(st.integers(-1, 9))) for where in offsets if where.topic in ids}
     return Position(offsets, draw(st.sampled_from(["", "MkU3OEVBNTcwNTJENDM2Qg"])), logs)
 
 
@@ -39,9 +37,7 @@ def test_without_what_it_stands_on_it_is_that_of_sparks_kafka_source() -> None:
 def test_it_names_the_cluster_the_topics_and_the_epochs_once_where_they_are_the_same() -> None:
     logs = {A: LogMark("id-a", 4), B: LogMark("id-a", 5), C: LogMark("id-c", 7)}
 
-    body = to_json(
-        Position({A: 7, B: 1, C: 23}, "here", logs, Position({A: 5}, logs={A: LogMark("id-a", 4)}))
-    )
+    body = to_json(Position({A: 7, B: 1, C: 23}, "here", logs, Position({A: 5}, logs={A: LogMark("id-a", 4)})))
 
     assert list(body)[2:] == [
         "version:1",
@@ -57,9 +53,7 @@ def test_it_names_the_cluster_the_topics_and_the_epochs_once_where_they_are_the_
 def test_equal_positions_have_equal_text_and_read_back(end: Position, began: Position | None) -> None:
     began = None if began is None else Position(began.offsets, logs=began.logs)
     whole = Position(end.offsets, end.cluster_id, end.logs, began)
-    backwards = Position(
-        dict(reversed(end.offsets.items())), end.cluster_id, dict(reversed(end.logs.items())), began
-    )
+    backwards = Position(dict(reversed(end.offsets.items())), end.cluster_id, dict(reversed(end.logs.items())), began)
 
     text = json.dumps(to_json(whole))
 

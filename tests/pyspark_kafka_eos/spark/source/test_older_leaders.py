@@ -146,9 +146,7 @@ def test_a_leader_that_stays_older_is_no_loss_but_a_broker_that_cannot_be_reache
         cluster.topic(name)
         known = {TopicPartition(name, 0): LogMark(cluster.topic_id(name), 1)}
 
-        with pytest.raises(
-            BrokerUnavailable, match=r"UNKNOWN_LEADER_EPOCH|a leader of epoch 0; .* of epoch 1"
-        ):
+        with pytest.raises(BrokerUnavailable, match=r"UNKNOWN_LEADER_EPOCH|a leader of epoch 0; .* of epoch 1"):
             Offsets(cluster).ends(list(known), deadline_ms=300, known=known)
         assert fault.fired >= 2
         # Of whoever has not read there, it is not known that the leader is an older one.
@@ -183,9 +181,7 @@ def test_a_group_that_is_ahead_of_an_older_leader_begins_where_it_is(
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"g-{name}"})
     consumer.commit(offsets=[Place(name, 0, SINCE)], asynchronous=False)
     consumer.close()
-    reader = new_process(
-        kafka, name, startingOffsets="group", failOnDataLoss=fail, **{"kafka.group.id": f"g-{name}"}
-    )
+    reader = new_process(kafka, name, startingOffsets="group", failOnDataLoss=fail, **{"kafka.group.id": f"g-{name}"})
     fault = kafka.fault_at_leader(name, 0, "stale-leader", end=BEFORE, times=ASKED)
 
     assert bare(reader.initialOffset()) == {name: {"0": SINCE}}
@@ -215,9 +211,7 @@ def test_a_log_that_a_newer_leader_has_cut_is_lost_and_where_allowed_read_on_wit
     end = logged(kafka, name)
     kafka.elect_leader(name, 0, lost_from=BEFORE)
 
-    with pytest.raises(
-        DataLoss, match=f"up to offset {SINCE}, are no longer in the log \\(from offset {BEFORE} on"
-    ):
+    with pytest.raises(DataLoss, match=f"up to offset {SINCE}, are no longer in the log \\(from offset {BEFORE} on"):
         new_process(kafka, name).latestOffset(end, None)
     reader = new_process(kafka, name, failOnDataLoss="false")
     cut = reader.latestOffset(end, None)
@@ -236,9 +230,7 @@ def test_a_log_that_was_cut_is_not_read_from_its_first_record_where_its_leader_c
     kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the end tells of the loss: on the same topic, of a leader that is not older."""
-    monkeypatch.setattr(
-        "pyspark_kafka_eos.spark.source.source_logs.lost_logs", partial(lost_logs, patience_ms=200)
-    )
+    monkeypatch.setattr("pyspark_kafka_eos.spark.source.source_logs.lost_logs", partial(lost_logs, patience_ms=200))
     name = two_leaders(kafka, topic)
     end = logged(kafka, name)
     kafka.elect_leader(name, 0, lost_from=BEFORE)

@@ -1,4 +1,6 @@
-"""A log that is no longer the one that a query has read, or was planned for, is lost data also where its offsets fit."""
+"""A log that is no longer the one that a query has read, or was planned for, is lost data also where its offsets
+fit.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,7 @@ LOSSES = pytest.mark.parametrize("lose", [by_an_election, by_making_it_anew])
 def reader_at(kafka: EmbeddedKafka, name: str, **more: str) -> KafkaStreamReader:
     """A query that has read five records."""
     write(kafka, name, 5)
-    reader = KafkaStreamReader(
-        options_of(kafka, "stream", subscribe=name, startingOffsets="earliest", **more)
-    )
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, startingOffsets="earliest", **more))
     start = reader.initialOffset()
     end = reader.latestOffset(start, None)
     assert bare(end) == {name: {"0": 5}}

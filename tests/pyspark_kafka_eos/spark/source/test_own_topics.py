@@ -1,4 +1,6 @@
-"""A pattern reads what users write: neither the ledger nor the turns, whatever they are called and whoever made them."""
+"""A pattern reads what users write: neither the ledger nor the turns, whatever they are called and whoever made
+them.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,7 @@ def test_a_pattern_leaves_out_the_ledger_and_the_turns_and_a_name_reads_them(
     with caplog.at_level(logging.WARNING):
         assert found_by(kafka, subscribePattern=f"^({ledger}|{user})") == {user}
 
-    assert (
-        f"subscribePattern matches {ledger}, {ledger}-turns, which this connector keeps for itself"
-        in caplog.text
-    )
+    assert f"subscribePattern matches {ledger}, {ledger}-turns, which this connector keeps for itself" in caplog.text
     assert found_by(kafka, subscribe=f"{ledger},{ledger}-turns") == {ledger, f"{ledger}-turns"}
     assert found_by(kafka, assign=json.dumps({ledger: [0]})) == {ledger}
 
@@ -74,9 +73,7 @@ def test_a_ledger_that_comes_later_is_left_out_too_and_a_batch_is_planned_withou
 ) -> None:
     name = topic(1)
     write(kafka, name, 3)
-    reader = KafkaStreamReader(
-        options_of(kafka, "stream", subscribePattern=f"^{name}", startingOffsets="earliest")
-    )
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribePattern=f"^{name}", startingOffsets="earliest"))
     first = reader.latestOffset(reader.initialOffset(), None)
     with_a_pipeline(kafka, f"{name}-ledger")
     write(kafka, name, 3)

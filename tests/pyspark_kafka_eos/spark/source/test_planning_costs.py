@@ -31,9 +31,7 @@ def test_a_batch_is_planned_with_these_requests_and_no_other(
 ) -> None:
     name = topic(2)
     write(kafka, name, 3, 3)
-    reader = KafkaStreamReader(
-        options_of(kafka, "stream", subscribe=name, startingOffsets="earliest", **more)
-    )
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, startingOffsets="earliest", **more))
     first = reader.initialOffset()
     second = reader.latestOffset(first)
     assert reader.partitions(first, second)

@@ -96,9 +96,7 @@ def test_bad_options_are_refused_when_the_stream_is_defined() -> None:
 
 
 def test_what_only_a_batch_or_only_a_stream_has_is_judged_when_that_is_known() -> None:
-    source = DefaultSource(
-        {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "endingOffsets": "earliest"}
-    )
+    source = DefaultSource({"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "endingOffsets": "earliest"})
 
     schema = source.schema()
 
@@ -123,13 +121,9 @@ def test_starting_offsets_are_resolved(kafka: AnyKafka, topic: MakeTopic) -> Non
     write(kafka, name, 5, 6, 7)
     exact = f'{{"{name}": {{"0": -2, "1": 4, "2": -1}}}}'
 
-    assert bare(reader_of(kafka, name, startingOffsets="earliest").initialOffset()) == {
-        name: {"0": 0, "1": 0, "2": 0}
-    }
+    assert bare(reader_of(kafka, name, startingOffsets="earliest").initialOffset()) == {name: {"0": 0, "1": 0, "2": 0}}
     assert bare(reader_of(kafka, name).initialOffset()) == {name: {"0": 5, "1": 6, "2": 7}}
-    assert bare(reader_of(kafka, name, startingOffsets=exact).initialOffset()) == {
-        name: {"0": 0, "1": 4, "2": 7}
-    }
+    assert bare(reader_of(kafka, name, startingOffsets=exact).initialOffset()) == {name: {"0": 0, "1": 4, "2": 7}}
 
 
 @pytest.mark.kafka
@@ -230,7 +224,8 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning_within_th
         answer.result(timeout=30)
     write(kafka, name, 0, 10)
 
-    # Once, beside other tests, Apache Kafka 4.4.0's answer was without the new partition. Nothing is lost then: a later batch has it.
+    # Once, beside other tests, Apache Kafka 4.4.0's answer was without the new partition. Nothing is lost then: a later
+    # batch has it.
     deadline = time.monotonic() + 30
     while bare(end := reader.latestOffset(start, rows(4))) == bare(start) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -257,9 +252,7 @@ def test_a_topic_that_ends_before_the_position_stops_the_query_before_spark_logs
 
 
 @pytest.mark.kafka
-def test_a_run_of_available_now_ends_at_what_was_there_when_it_began(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_run_of_available_now_ends_at_what_was_there_when_it_began(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 5)
     reader = reader_of(kafka, name, startingOffsets="earliest", maxOffsetsPerTrigger=3)
@@ -275,9 +268,7 @@ def test_a_run_of_available_now_ends_at_what_was_there_when_it_began(
 
 
 @pytest.mark.kafka
-def test_a_task_gets_the_rows_of_its_range_in_the_schema_that_spark_expects(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_a_task_gets_the_rows_of_its_range_in_the_schema_that_spark_expects(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(1)
     write(kafka, name, 6)
     reader = reader_of(kafka, name, startingOffsets="earliest", includeHeaders="true")

@@ -1,4 +1,6 @@
-"""Which of a query's source offsets its consumer group gets: whatever form Spark's log has, and on the source's cluster only."""
+"""Which of a query's source offsets its consumer group gets: whatever form Spark's log has, and on the source's cluster
+only.
+"""
 
 from __future__ import annotations
 
@@ -140,11 +142,7 @@ def test_what_is_left_out_is_said_once_with_the_cluster_and_the_way_out(
     assert found == [{}] * 3
     (said,) = [record.getMessage() for record in caplog.records]
     assert f"the source topics {name} are of another Kafka cluster (another)" in said
-    assert (
-        "lost" not in said
-        and "in its checkpoint alone" in said
-        and "Set offsets.group to an empty text" in said
-    )
+    assert "lost" not in said and "in its checkpoint alone" in said and "Set offsets.group to an empty text" in said
 
 
 def test_without_a_group_the_doctor_asks_for_no_rights_on_one(kafka: AnyKafka, topic: MakeTopic) -> None:
@@ -155,9 +153,7 @@ def test_without_a_group_the_doctor_asks_for_no_rights_on_one(kafka: AnyKafka, t
     assert [(each.status, each.seen[:5]) for each in found if each.name == "group"] == [("ok", "none:")]
 
 
-def test_of_a_source_that_does_not_say_its_cluster_only_what_is_there_counts(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_of_a_source_that_does_not_say_its_cluster_only_what_is_there_counts(kafka: AnyKafka, topic: MakeTopic) -> None:
     there, shorter = topic(1), topic(1)
     produce(kafka, there, 0, range(5))
     produce(kafka, shorter, 0, range(5))

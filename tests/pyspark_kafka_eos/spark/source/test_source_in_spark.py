@@ -129,7 +129,9 @@ def test_each_record_is_read_once_within_the_limit_across_a_failure_and_a_restar
 def test_a_frame_and_its_view_are_planned_once_from_spark_4_1_on_and_a_new_load_anew(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic
 ) -> None:
-    """docs/reading.md, first lines. Where a later Spark plans each action anew, this fails, and those lines have to say so."""
+    """docs/reading.md, first lines. Where a later Spark plans each action anew, this fails, and those lines have to say
+    so.
+    """
     name = topic(1)
     reader = spark.read.format("kafka_eos").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
     reader = reader.option("subscribe", name)

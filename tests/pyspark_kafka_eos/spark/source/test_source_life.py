@@ -1,4 +1,6 @@
-"""What happens to a source while its query runs, in Spark itself: topics grow, shrink, are made anew; the query is stopped anywhere."""
+"""What happens to a source while its query runs, in Spark itself: topics grow, shrink, are made anew; the query is
+stopped anywhere.
+"""
 
 from __future__ import annotations
 
@@ -135,9 +137,7 @@ def test_records_that_retention_removes_from_a_planned_batch_stop_it_before_anyt
         writer(frame, batch_id)
 
     stream = stream_of(spark, kafka, subscribe=source)
-    said = [
-        failure(stream, take, tmp_path) for take in (lose_then_write, ExactlyOnceWriter(sink(kafka, out)))
-    ]
+    said = [failure(stream, take, tmp_path) for take in (lose_then_write, ExactlyOnceWriter(sink(kafka, out)))]
 
     # The second run is told the same: what was planned cannot be read, and nothing was skipped.
     assert all("DataLoss" in each and "offsets 0 to 3 are deleted" in each for each in said)
@@ -287,9 +287,7 @@ def test_a_query_of_uncommitted_records_reads_open_and_aborted_ones_once_across_
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
     source, seen = topic(1), Seen()
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": source, "log_level": "0"}
-    )
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": source, "log_level": "0"})
     producer.init_transactions(30)
 
     def write(numbers: range) -> None:

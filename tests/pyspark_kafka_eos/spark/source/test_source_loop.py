@@ -1,4 +1,6 @@
-"""A query that reads the topic that it writes to has no end: its first batch says so, and so does the doctor before it."""
+"""A query that reads the topic that it writes to has no end: its first batch says so, and so does the doctor before
+it.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,5 @@ def test_the_doctor_warns_of_it(kafka: AnyKafka, topic: MakeTopic, way: str) -> 
 
     assert [(each.name, each.status, each.about) for each in found] == [("source", "warn", both)]
     assert not [
-        each
-        for each in examine(options_of(kafka, pipeline=f"p-{both}", topic=topic(1)), source)
-        if SAID in each.seen
+        each for each in examine(options_of(kafka, pipeline=f"p-{both}", topic=topic(1)), source) if SAID in each.seen
     ]

@@ -1,4 +1,6 @@
-"""One limit for both sides: what the sink writes the source reads, and a batch above it is refused in words of its own."""
+"""One limit for both sides: what the sink writes the source reads, and a batch above it is refused in words of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,7 @@ def test_another_clients_large_value_is_read_up_to_the_option(kafka: AnyKafka, t
     assert producer.flush(30) == 0
 
     assert read(kafka, name) == [SIZE]
-    with pytest.raises(
-        BatchTooLarge, match=rf"^{name}-0: .* more than {SIZE} bytes .* max\.unpacked\.bytes"
-    ) as raised:
+    with pytest.raises(BatchTooLarge, match=rf"^{name}-0: .* more than {SIZE} bytes .* max\.unpacked\.bytes") as raised:
         read(kafka, name, **{"max.unpacked.bytes": SIZE})
     assert "damaged" not in str(raised.value) and "no record of this batch was used" in str(raised.value)
     assert pickle.loads(pickle.dumps(raised.value)) == raised.value
@@ -56,9 +56,7 @@ def test_the_sink_refuses_what_the_source_would_not_read(kafka: AnyKafka, topic:
     small, default = (SinkOptions.parse({**given, **more}) for more in ({"max.unpacked.bytes": SIZE}, {}))
 
     with pytest.raises(RecordTooLarge, match=rf"more than {SIZE} bytes .* max\.unpacked\.bytes"):
-        write_slot(
-            WritePlan.for_batch(small, 0, None, transaction_timeout_ms=60_000), 0, arrow_batches(["x" * SIZE])
-        )
+        write_slot(WritePlan.for_batch(small, 0, None, transaction_timeout_ms=60_000), 0, arrow_batches(["x" * SIZE]))
     assert (
         write_slot(
             WritePlan.for_batch(default, 0, None, transaction_timeout_ms=60_000),

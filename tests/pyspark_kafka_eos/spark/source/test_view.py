@@ -99,9 +99,7 @@ def test_a_pattern_without_a_topic_reads_nothing_until_there_is_one_and_then_all
     assert [(each.offsets.start, each.offsets.end) for each in reader.partitions(start, end)] == [(0, 3)]
 
 
-def test_only_assigned_partitions_are_read_also_when_the_topic_grows(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
+def test_only_assigned_partitions_are_read_also_when_the_topic_grows(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(3)
     write(kafka, name, 1, 2, 3)
     view = SourceView(options_of(kafka, assign=f'{{"{name}":[2,0]}}'))
@@ -216,9 +214,7 @@ def test_a_first_batch_reads_what_is_there_wherever_it_begins_and_the_same_when_
     # Killed before that batch was done: the beginning is asked for again, when the partitions end elsewhere.
     write(kafka, name, 3, 3)
     again = reader()
-    assert [each.offsets for each in again.partitions(again.initialOffset(), end)] == [
-        each.offsets for each in planned
-    ]
+    assert [each.offsets for each in again.partitions(again.initialOffset(), end)] == [each.offsets for each in planned]
 
 
 def test_a_first_batch_that_is_done_again_after_retention_has_not_forgotten_what_it_was_to_read(
@@ -240,9 +236,7 @@ def test_a_first_batch_that_is_done_again_after_retention_has_not_forgotten_what
 
 
 @pytest.mark.parametrize("side", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingOffsets"])
-def test_an_option_that_leaves_a_partition_out_is_refused(
-    kafka: AnyKafka, topic: MakeTopic, side: str
-) -> None:
+def test_an_option_that_leaves_a_partition_out_is_refused(kafka: AnyKafka, topic: MakeTopic, side: str) -> None:
     name = topic(2)
     view = SourceView(options_of(kafka, subscribe=name, **{side: f'{{"{name}":{{"0":5}}}}'}))
 
@@ -255,9 +249,7 @@ def test_a_start_that_turns_out_to_lie_behind_the_end_is_refused(kafka: AnyKafka
     write(kafka, name, 6)
     start = f'{{"{name}":{{"0":4}}}}'
 
-    with pytest.raises(
-        OptionsError, match="resolved start offset 4 is greater than the resolved end offset 1"
-    ):
+    with pytest.raises(OptionsError, match="resolved start offset 4 is greater than the resolved end offset 1"):
         ranges_of(kafka, subscribe=name, startingOffsets=start, endingTimestamp=2 * SECOND_MS)
 
 
@@ -349,9 +341,7 @@ def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_ba
 
     reader.stop()
 
-    said = [
-        line for line in said_by(caplog, "pyspark_kafka_eos.spark.source.source") if "offsets unread" in line
-    ]
+    said = [line for line in said_by(caplog, "pyspark_kafka_eos.spark.source.source") if "offsets unread" in line]
     before_admission_control = not spark_is_at_least(4, 2)
     assert len(said) == before_admission_control
     assert all("at least 3 offsets unread" in message for message in said)
@@ -361,9 +351,7 @@ def test_ranges_that_begin_and_end_in_markers_and_aborted_records_are_read_witho
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "log_level": "0"}
-    )
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "log_level": "0"})
     producer.init_transactions(30)
     committed = []
     for number in range(6):

@@ -1,4 +1,6 @@
-"""Where a query begins by name (`startingOffsets=group`, offsets pasted from a checkpoint): in the log that these offsets are of."""
+"""Where a query begins by name (`startingOffsets=group`, offsets pasted from a checkpoint): in the log that these
+offsets are of.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,7 @@ class Query:
     def __post_init__(self) -> None:
         for _ in range(self.records):
             write(self.kafka, self.name, 1)
-        reader = KafkaStreamReader(
-            options_of(self.kafka, "stream", subscribe=self.name, startingOffsets="earliest")
-        )
+        reader = KafkaStreamReader(options_of(self.kafka, "stream", subscribe=self.name, startingOffsets="earliest"))
         self.end = reader.latestOffset(reader.initialOffset(), None)
 
     @property
@@ -131,9 +131,7 @@ def test_records_that_took_the_place_of_lost_ones_are_not_skipped(
     options = by(query)
     query.lose(2, then)
 
-    with pytest.raises(
-        DataLoss, match=f"{query.name}-0: .*from offset 2 on.* an unclean election removed them"
-    ):
+    with pytest.raises(DataLoss, match=f"{query.name}-0: .*from offset 2 on.* an unclean election removed them"):
         query.begin(**options)
     assert query.begin(**options, failOnDataLoss="false") == 2
 
@@ -153,7 +151,9 @@ def test_an_election_that_loses_nothing_is_no_reason_to_begin_elsewhere(
 def test_a_groups_offset_of_a_topic_of_before_is_not_taken_for_the_new_one(
     kafka: EmbeddedKafka, topic: MakeTopic
 ) -> None:
-    """A group's offsets go with their topic, but not at once, and an idle consumer of the old one may commit after it."""
+    """A group's offsets go with their topic, but not at once, and an idle consumer of the old one may commit after
+    it.
+    """
     query = Query(kafka, topic(1))
     offsets = query.offsets(query.name)
     query.make_anew(9)
@@ -172,9 +172,7 @@ def test_another_clients_offset_of_an_epoch_that_no_leader_has_had_is_of_a_topic
     kafka: EmbeddedKafka, topic: MakeTopic
 ) -> None:
     query = Query(kafka, topic(1))
-    commit_group_offsets(
-        query.cluster, query.name, {TopicPartition(query.name, 0): GroupOffset(3, leader_epoch=4)}
-    )
+    commit_group_offsets(query.cluster, query.name, {TopicPartition(query.name, 0): GroupOffset(3, leader_epoch=4)})
     group = {"startingOffsets": "group", "kafka.group.id": query.name}
 
     with pytest.raises(
@@ -221,16 +219,12 @@ class Said(GroupOffset):
         return self.text
 
 
-def test_metadata_of_another_version_get_one_sentence_that_names_both(
-    kafka: EmbeddedKafka, topic: MakeTopic
-) -> None:
+def test_metadata_of_another_version_get_one_sentence_that_names_both(kafka: EmbeddedKafka, topic: MakeTopic) -> None:
     query = Query(kafka, topic(1))
     said = Said(3, text='{"kafka_eos":2,"topic":"x"}')
     commit_group_offsets(query.cluster, query.name, {TopicPartition(query.name, 0): said})
 
-    with pytest.raises(
-        OptionsError, match=r"metadata in format 2, .* this one reads format 1\. Nothing was read"
-    ):
+    with pytest.raises(OptionsError, match=r"metadata in format 2, .* this one reads format 1\. Nothing was read"):
         query.begin(**{"startingOffsets": "group", "kafka.group.id": query.name})
 
 

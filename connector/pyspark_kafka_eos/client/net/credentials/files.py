@@ -67,8 +67,9 @@ def read(option: str, name: str) -> Given:
 
 
 def find(name: str) -> str:
-    """The path of a file: below the working directory, or else below the first folder that has it. The name itself where
-    none does."""
+    """The path of a file: below the working directory, or else below the first folder that has it. The name itself
+    where none does.
+    """
     if os.path.isabs(name):
         return name
     return next((path for place in _places() if os.path.exists(path := os.path.join(place, name))), name)

@@ -3,7 +3,8 @@
 Owns: the format: entries, the check of the store's password, Sun's protection of a private key.
 Does not know: TLS, options.
 Invariants: a key that comes out of a store is in memory only; no message contains a part of it.
-Sources: sun.security.provider.JavaKeyStore and KeyProtector of OpenJDK. The libraries for it in Python are no longer kept up, and
+Sources: sun.security.provider.JavaKeyStore and KeyProtector of OpenJDK. The libraries for it in Python are no longer
+kept up, and
 the format is closed: Java writes no other version of it.
 """
 
@@ -35,7 +36,9 @@ class JksError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One alias. `chain`: certificates in DER, the entry's own first; `key`: the protected key, None for a trusted certificate."""
+    """One alias. `chain`: certificates in DER, the entry's own first; `key`: the protected key, None for a trusted
+    certificate.
+    """
 
     alias: str
     chain: tuple[bytes, ...]
@@ -43,7 +46,9 @@ class Entry:
 
 
 def read(store: bytes, password: str | None) -> list[Entry]:
-    """The entries. Without a password the store's check is not made, as in Java. JksError for damage or another password."""
+    """The entries. Without a password the store's check is not made, as in Java. JksError for damage or another
+    password.
+    """
     body, check = store[:-_DIGEST], store[-_DIGEST:]
     if password is not None:
         wanted = hashlib.sha1(_wide(password) + _WHITENER + body, usedforsecurity=False).digest()

@@ -4,7 +4,8 @@ Owns: which tickets are used, the messages of the exchange. The only module that
 Does not know: requests, threads. A KDC is asked while a `Gssapi` is made, which may take seconds.
 Invariants:
 - No password is asked for: a ticket comes from a keytab or from a ticket cache.
-- Tickets of a keytab stay in the memory of the process, one cache for each principal and keytab; krb5 renews them there.
+- Tickets of a keytab stay in the memory of the process, one cache for each principal and keytab; krb5 renews them
+  there.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ _KEYTAB_BEGINS = (b"\x05\x01", b"\x05\x02")
 
 @dataclass(frozen=True)
 class Kerberos:
-    """`service`: the first part of the brokers' principals. `principal`: whose tickets, None for those of the cache. `keytab`:
-    the file of its keys. `cache`: a ticket cache, None for the machine's own."""
+    """`service`: the first part of the brokers' principals. `principal`: whose tickets, None for those of the cache.
+    `keytab`:
+    the file of its keys. `cache`: a ticket cache, None for the machine's own.
+    """
 
     service: str = "kafka"
     principal: str | None = None
@@ -65,7 +68,9 @@ def check(kerberos: Kerberos) -> None:
 
 
 class Gssapi:
-    """One exchange with the broker `host`. Making one asks the KDC for a ticket; gssapi's GSSError where there is none."""
+    """One exchange with the broker `host`. Making one asks the KDC for a ticket; gssapi's GSSError where there is
+    none.
+    """
 
     def __init__(self, kerberos: Kerberos, host: str) -> None:
         library = _library()

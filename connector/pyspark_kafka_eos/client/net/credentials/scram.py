@@ -2,7 +2,8 @@
 
 Owns: what the library's exchange lacks: the extension `tokenauth`, and how much work a server may ask for.
 Does not know: requests, where user and password come from.
-Invariants: no key is derived before the iterations are judged, so neither a stall nor a cheap guess is a server's to choose.
+Invariants: no key is derived before the iterations are judged, so neither a stall nor a cheap guess is a server's to
+choose.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ LEAST_ITERATIONS = 4_096
 """RFC 7677's least, and Kafka's. With half, a server that records the proof guesses passwords twice as fast."""
 
 MOST_ITERATIONS = 100_000
-"""Six times the most that Apache Kafka lets a user have (16,384). 100,000 take 0.1 s of the connections' only thread; double
-stalls every connection of the process for twice as long at each login, half could refuse a careful operator."""
+"""Six times the most that Apache Kafka lets a user have (16,384). 100,000 take 0.1 s of the connections' only thread;
+double stalls every connection of the process for twice as long at each login, half could refuse a careful operator.
+"""
 
 _ITERATIONS = re.compile(rb"(?:^|,)i=([^,]*)")
 _TOKEN = b",tokenauth=true"

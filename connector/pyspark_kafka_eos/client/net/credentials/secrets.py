@@ -2,7 +2,8 @@
 
 Owns: reading the variable or the file that an option names.
 Does not know: what the secret opens.
-Invariants: a referenced secret is read anew at each use, so a running query takes a new password at its next connection.
+Invariants: a referenced secret is read anew at each use, so a running query takes a new password at its next
+connection.
 """
 
 from __future__ import annotations

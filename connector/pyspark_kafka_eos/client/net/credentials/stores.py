@@ -44,7 +44,9 @@ def authorities(name: str, password: Secret | None) -> Given:
 
 
 def identity(name: str, password: Secret | None, key_password: Secret | None) -> tuple[Given, Given]:
-    """The certificate chain and the key of a key store. `key_password`: of the key in a JKS store, where it has its own."""
+    """The certificate chain and the key of a key store. `key_password`: of the key in a JKS store, where it has its
+    own.
+    """
     store = files.read(_KEYS, name)
     if store.text.startswith(jks.MAGIC):
         return _java_identity(store, password, key_password)

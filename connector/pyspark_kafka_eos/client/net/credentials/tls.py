@@ -4,7 +4,8 @@ Owns: reading what the options name; the versions and cipher suites; the reasons
 Does not know: sockets, brokers, SASL.
 Invariants:
 - Everything is read anew for each context, so a rotated file is used by the next connection.
-- Nothing is ever asked at a terminal: OpenSSL would ask for the password of a key, and block the process until it is typed.
+- Nothing is ever asked at a terminal: OpenSSL would ask for the password of a key, and block the process until it is
+  typed.
 - No message contains a password or a part of a key.
 """
 
@@ -46,7 +47,8 @@ _LINE = 64
 class Tls:
     """The options of TLS; the fields have the names of the pairs in `ClientSettings.security`.
 
-    Files: *file; texts in PEM: *data; PKCS12 and JKS stores: *store with a password. `ssl_versions`: None for all, or the one that is
+    Files: *file; texts in PEM: *data; PKCS12 and JKS stores: *store with a password. `ssl_versions`: None for all, or
+    the one that is
     allowed. `ssl_ciphers`: names of OpenSSL separated by colons, those of TLS 1.3 among them.
     """
 

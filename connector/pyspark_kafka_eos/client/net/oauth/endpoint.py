@@ -193,9 +193,7 @@ def _unreachable(oauth: OAuth, reason: object, hidden: Callable[[object], str]) 
             facts,
         )
     if isinstance(reason, ssl.SSLError) and "WRONG_VERSION_NUMBER" in (reason.reason or ""):
-        return OptionsError(
-            f"{oauth.where} does not speak TLS: correct {_URL}; no credentials were sent", facts
-        )
+        return OptionsError(f"{oauth.where} does not speak TLS: correct {_URL}; no credentials were sent", facts)
     if isinstance(reason, socket.gaierror) and reason.errno in _NAME_CODES:
         return OptionsError(f"no machine has the name in {_URL} ({oauth.url}): correct it", facts)
     said = hidden(reason) or type(reason).__name__

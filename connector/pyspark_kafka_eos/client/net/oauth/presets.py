@@ -1,6 +1,7 @@
 """Tokens of three platforms, by their own libraries, each an extra of this package and imported at its first use alone.
 
-Owns: what each library is asked, the form in which the platform's brokers want the token, which of the library's failures may pass.
+Owns: what each library is asked, the form in which the platform's brokers want the token, which of the library's
+failures may pass.
 Does not know: when a token is asked for.
 Invariants: a failure that may pass is a ConnectionError, as `provider` wants it of every function.
 """
@@ -70,9 +71,7 @@ def _msk(
 
     region = region or next((found[1] for each in servers if (found := _MSK_HOST.search(each))), "")
     if not region:
-        raise OptionsError(
-            f"the servers' names do not show the region of the cluster: set {_CONFIG}=region=..."
-        )
+        raise OptionsError(f"the servers' names do not show the region of the cluster: set {_CONFIG}=region=...")
     try:
         if role_arn:
             name = role_session_name or MSKAuthTokenProvider.DEFAULT_STS_SESSION_NAME
@@ -149,9 +148,7 @@ def _google(_servers: tuple[str, ...], credentials_file: str = "", principal: st
         raise
     who = principal or getattr(credentials, "service_account_email", "")
     if not who:
-        raise OptionsError(
-            f"the credentials of this machine have no e-mail address: set {_CONFIG}=principal=..."
-        )
+        raise OptionsError(f"the credentials of this machine have no e-mail address: set {_CONFIG}=principal=...")
     # The library's time has no zone, and is UTC.
     ends = credentials.expiry.replace(tzinfo=timezone.utc).timestamp()
     claims = {"exp": ends, "iat": runtime.time(), "iss": "Google", "scope": "kafka", "sub": who}

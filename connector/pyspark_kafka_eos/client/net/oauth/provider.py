@@ -3,7 +3,8 @@
 Owns: how a name becomes a function, what the function gets and may give, whose a failure of it is.
 Does not know: what the function does.
 Invariants:
-- Only the name and the configuration travel to executors, so a provider needs no pickle; its module has to be installed there.
+- Only the name and the configuration travel to executors, so a provider needs no pickle; its module has to be installed
+  there.
 - No message contains a value of the configuration, unless it is of three characters or fewer.
 """
 
@@ -27,7 +28,9 @@ from pyspark_kafka_eos.model.references import secret
 _OPTION = "kafka.sasl.oauthbearer.token.provider"
 _SHOWN = 200
 _SECRET = 4
-"""Characters from which on a value is taken for a secret. With fewer, a value such as `c` would blot out the message."""
+"""Characters from which on a value is taken for a secret. With fewer, a value such as `c` would blot out the
+message.
+"""
 
 _AWAY = (ConnectionError, TimeoutError)
 """What an own provider raises where its service is away. Any other error is for the author of the job."""
@@ -67,7 +70,8 @@ def configuration(oauth: OAuth) -> dict[str, str]:
 def ask(oauth: OAuth, servers: tuple[str, ...]) -> Answer:
     """A token of the provider.
 
-    TokenUnavailable where it raises ConnectionError or TimeoutError; errors of this package as they are; LoginRefused for
+    TokenUnavailable where it raises ConnectionError or TimeoutError; errors of this package as they are; LoginRefused
+    for
     any other. `servers`: the cluster's, for presets that find their region in the name.
     """
     function, given = load(oauth), configuration(oauth)

@@ -15,8 +15,10 @@ from pyspark_kafka_eos.model import Secret
 
 @dataclass(frozen=True)
 class OAuth:
-    """`method`: client_credentials, jwt_bearer, file, provider or unsecured. Times are texts of whole numbers, in seconds (_s) or
-    milliseconds (_ms); `refresh_factor` is a share of a token's life. The options judge what each method needs."""
+    """`method`: client_credentials, jwt_bearer, file, provider or unsecured. Times are texts of whole numbers, in
+    seconds (_s) or milliseconds (_ms); `refresh_factor` is a share of a token's life. The options judge what each
+    method needs.
+    """
 
     method: str
     url: str = ""

@@ -51,9 +51,7 @@ def _opened(key: Given, password: str | None) -> Any:
         return load_pem_private_key(key.text, None if password is None else password.encode())
     except TypeError:
         wrong = "is encrypted: set kafka.sasl.oauthbearer.assertion.private.key.passphrase"
-        raise key.refused(
-            wrong if password is None else "is not encrypted: leave its passphrase out"
-        ) from None
+        raise key.refused(wrong if password is None else "is not encrypted: leave its passphrase out") from None
     except (ValueError, UnsupportedAlgorithm):
         wrong = "with its passphrase" if password is not None else "as a private key in PEM"
         raise key.refused(f"cannot be opened {wrong}") from None

@@ -4,8 +4,8 @@ Owns: when a token is asked for, who waits for it, how long a failure is remembe
 Does not know: connections.
 Invariants:
 - One fetch at a time for each login, whatever the number of connections that wait for it.
-- A token is handed out only before its end, as far as its life is known; a login after `refresh_factor` of it waits for a new one, and
-  gets the old one where the endpoint is away.
+- A token is handed out only before its end, as far as its life is known; a login after `refresh_factor` of it waits for
+  a new one, and gets the old one where the endpoint is away.
 - The callback runs on the thread of the fetch, or at once on the caller's.
 """
 
@@ -35,11 +35,15 @@ _REFUSED_FOR_S = 10.0
 """How long a refusal is repeated from memory: as long as that of a broker (`manager`), for the same reason."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
-"""The pause after an endpoint's failure doubles from the first to the longest, as Java's does (sasl.login.retry.backoff)."""
+"""The pause after an endpoint's failure doubles from the first to the longest, as Java's does
+(sasl.login.retry.backoff).
+"""
 
 _SESSION_S = 3.0
-"""The shortest session that a token may begin, where it lasts long enough: a renewal takes up to 2 s, and no broker allows one within
-the first second. With less, Apache Kafka ended connections under load with tokens of 6 s; double halves the use of such tokens."""
+"""The shortest session that a token may begin, where it lasts long enough: a renewal takes up to 2 s, and no broker
+allows one within the first second. With less, Apache Kafka ended connections under load with tokens of 6 s; double
+halves the use of such tokens.
+"""
 
 _HALF = 0.5
 
@@ -73,7 +77,9 @@ class Tokens:
         self.fetches = 0
 
     def get(self, taken: Taken) -> None:
-        """Hand a token, or the error of the fetch, to `taken`: at once where there is a good one, else when it is fetched."""
+        """Hand a token, or the error of the fetch, to `taken`: at once where there is a good one, else when it is
+        fetched.
+        """
         with self._lock:
             found = self._known()
             if found is None:
@@ -86,7 +92,9 @@ class Tokens:
             runtime.thread(self._fetch, "kafka-eos-token").start()
 
     def too_late(self, allowed_ms: float) -> ExactlyOnceError:
-        """The error for a login that has waited so long: the endpoint's last failure, where that is all that there was."""
+        """The error for a login that has waited so long: the endpoint's last failure, where that is all that there
+        was.
+        """
         with self._lock:
             if self._failure is not None:
                 return self._failure
@@ -181,7 +189,9 @@ def path_of(oauth: OAuth) -> str:
 
 
 def _shorter(answer: Answer) -> float | None:
-    """expires_in, or the claim exp where that is sooner. A clock that is ahead of the issuer's makes the claim useless."""
+    """expires_in, or the claim exp where that is sooner. A clock that is ahead of the issuer's makes the claim
+    useless.
+    """
     ends = claims_of(answer.token).get("exp")
     left = ends - runtime.time() if isinstance(ends, (int, float)) else None
     if left is None or left <= 0:
