@@ -34,8 +34,8 @@ def nearest(by_size: Mapping[int, T], value_bytes: int) -> T:
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """A way of writing, or with `reads` of reading, in one of the applications, with these options by size of value,
-    and with `tls`
-    by the listener that asks for it. `words`: the values are words, which a codec makes smaller; else random bytes.
+    and with `tls` by the listener that asks for it. `words`: the values are words, which a codec makes smaller; else
+    random bytes.
     """
 
     name: str

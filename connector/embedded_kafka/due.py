@@ -41,8 +41,7 @@ class DueTimes(Generic[_Key]):
             heapq.heapify(self._heap)
 
     def due(self, now_ms: int, at_most: int | None = None) -> list[_Key]:
-        """The keys whose time has come, earliest first; their times are cleared. Keys
-        beyond `at_most` stay due."""
+        """The keys whose time has come, earliest first; their times are cleared. Keys beyond `at_most` stay due."""
         found: list[_Key] = []
         while self._heap and self._heap[0][0] <= now_ms and (at_most is None or len(found) < at_most):
             at_ms, key = heapq.heappop(self._heap)

@@ -96,9 +96,8 @@ class EmbeddedKafka(Server):
 
     def client_settings(self, user: str | None = None, mechanism: str | None = None) -> dict[str, str]:
         """The settings with which a user logs in, `bootstrap.servers` among them: librdkafka's names, and this
-        package's with `kafka.`
-        before them. user: None = the first; mechanism: None = the first. OptionsError for what the broker does not
-        have, BrokerUnavailable before the first start.
+        package's with `kafka.` before them. user: None = the first; mechanism: None = the first. OptionsError for what
+        the broker does not have, BrokerUnavailable before the first start.
         """
         servers = self.bootstrap_servers
         if self._keys is None and (user, mechanism) != (None, None):

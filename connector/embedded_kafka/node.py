@@ -272,8 +272,7 @@ class Node:
                 log.exception("the broker's sweep failed")
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock, and handle what falls due. Later brokers on the directory
-        start at the moved time."""
+        """Move the clock, and handle what falls due. Later brokers on the directory start at the moved time."""
         self.parts.clock.advance(by_ms)
         if self._data is not None:
             self._data.clock_added_ms = self.parts.clock.added_ms

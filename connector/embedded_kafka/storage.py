@@ -48,8 +48,7 @@ class DataDirectory:
             raise
 
     def release(self) -> None:
-        """Release the directory for another broker. (The operating system releases a
-        killed broker's lock.)"""
+        """Release the directory for another broker. (The operating system releases a killed broker's lock.)"""
         os.close(self._lock)
 
     @property
@@ -119,7 +118,6 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace the file. After a crash it is the old or the new one; the new one is on
-    disk before this returns."""
+    """Replace the file. After a crash it is the old or the new one; the new one is on disk before this returns."""
     write_whole(path, json.dumps(content, separators=(",", ":")).encode())
     sync_directory(path.parent)

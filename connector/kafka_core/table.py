@@ -80,9 +80,9 @@ def ends_of(states: type[StateT], moves: Moves[StateT]) -> frozenset[StateT]:
 
 
 checked = False
-"""Whether a move to a state that its row does not name, or to an invalid value,
-is an error. True in the tests. In production the row is only a description, and
-a machine that was right so far is not stopped for a mismatch."""
+"""Whether a move to a state that its row does not name, or to an invalid value, is an error. True in the tests. In
+production the row is only a description, and a machine that was right so far is not stopped for a mismatch.
+"""
 
 
 def step(moves: Moves[StateT], machine: MachineT, event: object, name: str) -> tuple[MachineT, tuple[Any, ...]]:

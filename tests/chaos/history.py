@@ -114,9 +114,8 @@ class Read:
 
     The end is the last stable offset, or the high watermark for read_uncommitted. `group_offsets`: the offsets
     committed for the pipeline's group, None where nobody asked. With Scope.BATCH a committed read must not be taken
-    while markers
-    are on their way: Kafka writes them partition by partition, so a reader of several sees part of any transaction
-    then.
+    while markers are on their way: Kafka writes them partition by partition, so a reader of several sees part of any
+    transaction then.
     """
 
     at: int
@@ -161,9 +160,9 @@ class History:
     """One run of one query under one pipeline, all restarts included, watched to its end.
 
     batches: by rising id; all that were begun.  log: every output partition from its first offset to its end, one
-    replica
-    each, in any order.  reads: by rising moment; the last is committed and the last observation of all.  decisions: all
-    of the pipeline in the ledger's own order; several may be seen at one moment.  offsets_seen: by rising moment.
+    replica each, in any order.  reads: by rising moment; the last is committed and the last observation of all.
+    decisions: all of the pipeline in the ledger's own order; several may be seen at one moment.  offsets_seen: by
+    rising moment.
     open_transactions: the transactional ids that Kafka's tools still list as open or hanging at the end.
     finished: batches that Spark's commit log holds for done.
     """

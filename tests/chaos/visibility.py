@@ -11,12 +11,11 @@ partition; so what is visible at a moment follows from the LSOs of that moment a
 the end. (Aborted records never show; one read of everything at the end tells the committed ones.) Offsets of several
 partitions cannot be asked for at one moment, and Kafka itself does not write the markers of one transaction at one
 moment: after the coordinator has logged PrepareCommit it writes them one by one, which takes milliseconds and needs
-nobody's
-further word. So a look is three steps: the LSOs (`first`), then waiting until no transaction of the pipeline is in a
-Prepare state, then the LSOs again (`second`). LSOs only grow, so a batch of which anything is below `first` began to
-show before the wait was over. Where its records are one transaction, that transaction had logged PrepareCommit before
-`first` was complete; after the wait it is complete, and a coordinator says so only when every marker is written; so
-everything is below `second`. Where they are several transactions, some may be open still: then a part shows, for as
+nobody's further word. So a look is three steps: the LSOs (`first`), then waiting until no transaction of the pipeline
+is in a Prepare state, then the LSOs again (`second`). LSOs only grow, so a batch of which anything is below `first`
+began to show before the wait was over. Where its records are one transaction, that transaction had logged PrepareCommit
+before `first` was complete; after the wait it is complete, and a coordinator says so only when every marker is written;
+so everything is below `second`. Where they are several transactions, some may be open still: then a part shows, for as
 long as it takes their owner to end them, and `second` has the one and not the other. No clock and no tolerance is
 needed.
 """

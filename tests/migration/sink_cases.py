@@ -47,8 +47,7 @@ class SinkCase:
     format; an option that is None is left out. `save_mode`: of df.write, or the stream's output mode; "" leaves it to
     Spark.
     `placed`: which partition a row goes to is told by the row. `runs`: how often the stream is run on its checkpoint,
-    one
-    more file each time. `says`: what Spark's sink says of it, so that it is that mistake.
+    one more file each time. `says`: what Spark's sink says of it, so that it is that mistake.
     """
 
     name: str

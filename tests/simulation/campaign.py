@@ -168,8 +168,7 @@ def carry_out(
     totals: Totals | None = None,
 ) -> Iterator[tuple[Totals, Played]]:
     """Play it; gives the totals after each history. After `seconds` of wall time the rest is left out and counted; with
-    so many
-    `faults` it is over. `totals`: of the first seeds, which are not played again.
+    so many `faults` it is over. `totals`: of the first seeds, which are not played again.
     """
     totals = totals or Totals(campaign.name, campaign.about, campaign.storm, campaign.first)
     began = time.monotonic() - totals.wall_s

@@ -5,9 +5,8 @@ Owns: the turns, and how much of a plan was followed.
 Does not know: TLC; what a plan means in the model (`traces`).
 
 What is exact: the order in which drivers go on behind their crash points, and which fault is set before which step.
-What is
-not: steps of the model between two crash points, and a driver that takes another way than the model's run waits for its
-turn for `_PATIENCE_S` at most and then goes on.
+What is not: steps of the model between two crash points, and a driver that takes another way than the model's run waits
+for its turn for `_PATIENCE_S` at most and then goes on.
 """
 
 from __future__ import annotations

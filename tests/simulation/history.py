@@ -40,8 +40,7 @@ message, where the n-th request is sent to the broker.
 @dataclass(frozen=True)
 class Strike:
     """One fault. `at`: TIME, STEP, MESSAGE, or the name of a crash point, which is reached for the `number`-th time by
-    any
-    process. `draw`: where its arguments come from. `told`: what it did where it was recorded, in words.
+    any process. `draw`: where its arguments come from. `told`: what it did where it was recorded, in words.
     """
 
     kind: str

@@ -23,8 +23,7 @@ storm with a thousand slow messages; double takes minutes for nothing.
 
 def problem_class(problems: Sequence[str]) -> str:
     """What went wrong without which rows, how many and when; empty where nothing did. An empty list or mapping in the
-    text
-    stays empty: rows that are missing and rows that are there twice are two classes.
+    text stays empty: rows that are missing and rows that are there twice are two classes.
     """
     if not problems:
         return ""

@@ -6,8 +6,7 @@ Does not know: how a plan is followed (`guided`).
     python -m tests.simulation.traces --write      draws new ones into model_traces.json
 
 A plan is a list of events in the order of the trace. `pass RUN POINT`: this run goes on behind its crash point. `new
-RUN`,
-`crash RUN`: a run starts beside an older one, or dies. `timeout`: open transactions get too old. `forget
+RUN`, `crash RUN`: a run starts beside an older one, or dies. `timeout`: open transactions get too old. `forget
 ledger|output`: the next commit marker there is never written. `lose answer`, `late`: of the decision's EndTxn.
 """
 

@@ -5,8 +5,7 @@ Owns: what a planted change is, finding its place, the changed source, the chang
 Does not know: who plays a change, and how anybody notices it.
 Invariants:
 - The text stands in the definition exactly once, so that a change cannot quietly become none or another one. Layout and
-  comments do
-  not count: tokens are compared.
+  comments do not count: tokens are compared.
 - In this process the function object stays the same, so every module and table that holds it has the change.
 
 `tests.rules` plays changes in copies of the tree, `tests.simulation.planted` in its own process.

@@ -1,8 +1,7 @@
 """AddOffsetsToTxn: the transaction will commit offsets of a group.
 
-The request adds the group's partition of the offsets topic. From version 2 on clients
-support PRODUCER_FENCED. Clients of transaction version 2 do not send it, because
-TxnOffsetCommit adds the partition itself.
+The request adds the group's partition of the offsets topic. From version 2 on clients support PRODUCER_FENCED. Clients
+of transaction version 2 do not send it, because TxnOffsetCommit adds the partition itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """CreatePartitions: give topics more partitions.
 
-The versions differ only in their encoding. Manual assignments can only name this broker,
-so they change nothing.
+The versions differ only in their encoding. Manual assignments can only name this broker, so they change nothing.
 """
 
 from __future__ import annotations

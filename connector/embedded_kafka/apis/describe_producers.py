@@ -1,5 +1,4 @@
-"""DescribeProducers: the producers in a partition's state, and where their open
-transactions begin (KIP-664)."""
+"""DescribeProducers: the producers in a partition's state, and where their open transactions begin (KIP-664)."""
 
 from __future__ import annotations
 

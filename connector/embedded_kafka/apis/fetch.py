@@ -69,8 +69,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
         while True:
             written.clear()
             if parts.unread.left <= 0 and _has_records(parts, request, asked, leaders):
-                # Before reading: while many clients leave answers unread, repeated reads
-                # would starve all else.
+                # Before reading: while many clients leave answers unread, repeated reads would starve all else.
                 await parts.unread.room()
             response, size, final = _read(parts, request, asked, leaders)
             left = deadline - asyncio.get_running_loop().time()
@@ -177,8 +176,7 @@ def _read_partition(
 
 
 def _diverging(leader: View, where: TopicPartition, asked: Message) -> Message | None:
-    """The answer to a reader whose last records this leader lacks: where the reader's
-    epoch ended (KIP-595)."""
+    """The answer to a reader whose last records this leader lacks: where the reader's epoch ended (KIP-595)."""
     epoch, end = leader.end_of(asked.last_fetched_epoch)
     if epoch < 0:
         raise Refused(Code.OFFSET_OUT_OF_RANGE, f"the leader has no epoch {asked.last_fetched_epoch}")

@@ -1,7 +1,6 @@
 """FindCoordinator: the broker that coordinates a group or a transactional id, which is always this one.
 
-The first request creates the internal topic behind it. From version 4 on a request has
-several keys (KIP-699).
+The first request creates the internal topic behind it. From version 4 on a request has several keys (KIP-699).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Metadata: the one broker, and topics with their partitions; creates missing topics where
-the request allows it.
+"""Metadata: the one broker, and topics with their partitions; creates missing topics where the request allows it.
 
 Version 1 distinguishes "all topics" (null) from "none", 4 lets clients forbid topic creation, 8 can report
 which operations the client may perform (KIP-430; on the cluster up to version 10 only), 10 and 12 add topic

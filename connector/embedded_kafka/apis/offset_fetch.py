@@ -71,8 +71,7 @@ async def _fetch(parts: Parts, group_id: str, topics: Any, stable: bool) -> tupl
 
 
 def _topics(asked: Any, fetched: Fetched, topic_class: Any, partition_class: Any) -> list[Any]:
-    """The requested topics in the request's order, with its repetitions; all topics,
-    in any order, for None."""
+    """The requested topics in the request's order, with its repetitions; all topics, in any order, for None."""
     named = by_topic(fetched) if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     return [
         topic_class(

@@ -1,5 +1,4 @@
-"""The partitions that a request about committed offsets names: which of them are allowed,
-and the answer's shape.
+"""The partitions that a request about committed offsets names: which of them are allowed, and the answer's shape.
 
 Owns: authorization and existence, per partition.
 Does not know: the operation on the allowed partitions.

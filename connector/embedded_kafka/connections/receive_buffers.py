@@ -11,8 +11,7 @@ from __future__ import annotations
 SMALLEST_BYTES = 128 * 1024
 """Sizes are powers of two from here on, so that the next request fits into the last one's buffer."""
 LARGEST_BYTES = 2 * 1024 * 1024
-"""Larger buffers are rare and go back to the operating system. Requests with 1 MB of
-records need this size."""
+"""Larger buffers are rare and go back to the operating system. Requests with 1 MB of records need this size."""
 SPARE_BYTES = 16 * 1024 * 1024
 """Enough for eight producers that send at the same time."""
 
@@ -45,8 +44,7 @@ class ReceiveBuffers:
 
 
 def _is_released(view: memoryview, buffer: bytearray) -> bool:
-    """Whether the buffer has no view left. Python refuses to resize a buffer that has
-    one, which is the test."""
+    """Whether the buffer has no view left. Python refuses to resize a buffer that has one, which is the test."""
     try:
         view.release()
         buffer.append(buffer.pop())

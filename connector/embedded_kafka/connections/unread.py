@@ -1,7 +1,6 @@
 """Answers that clients have not read: the limit on their memory over all connections, and how it is shared.
 
-Owns: how many bytes each connection has unsent, which answers wait for room, which
-clients are cut off for room.
+Owns: how many bytes each connection has unsent, which answers wait for room, which clients are cut off for room.
 Does not know: sockets, what the answers contain.
 Invariants:
 - Unsent answers exceed the limit by at most one answer, which then is one of the smallest of its API.
@@ -85,8 +84,7 @@ class Unread:
 
     @property
     def share(self) -> int:
-        """Bytes that one answer should not exceed: a part of the free room, so the next
-        answer always has some left."""
+        """Bytes that one answer should not exceed: a part of the free room, so the next answer always has some left."""
         return max(1, self.left // _SHARES)
 
     @property

@@ -73,8 +73,7 @@ class Marker(Enum):
     """The marker is never written, but counts as written: the transaction is complete and
     hangs in this partition."""
     LATE = "late"
-    """The marker is written after `delay_ms`, or with 0 on release; until then the
-    transaction is prepared."""
+    """The marker is written after `delay_ms`, or with 0 on release; until then the transaction is prepared."""
 
 
 class Leader(Enum):

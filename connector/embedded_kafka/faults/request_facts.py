@@ -34,8 +34,7 @@ def transactional_ids(request: Message) -> set[str]:
 
 
 def places(request: Message) -> Iterator[tuple[str, int | None]]:
-    """The (topic, partition) pairs that the request names; the partition is None where
-    it names a whole topic."""
+    """The (topic, partition) pairs that the request names; the partition is None where it names a whole topic."""
     for holder in (request, *_groups(request)):
         for topic in _first(holder, _TOPICS):
             if isinstance(topic, str):

@@ -82,16 +82,14 @@ class GroupCoordinator:
     # ---- start and stop
 
     def load(self) -> None:
-        """Load groups, offsets and open transactions. CorruptBatch or UnsupportedVersion
-        for an unreadable record."""
+        """Load groups, offsets and open transactions. CorruptBatch or UnsupportedVersion for an unreadable record."""
         now_ms = self._clock.now_ms()
         for group in self._journal.load(self._groups.limits):
             self._groups.keep(group)
             self._groups.apply(group, Loaded(now_ms))
 
     def tick(self, at_most: int | None = None) -> None:
-        """Expire overdue members, in `at_most` groups (None: all); at longer
-        intervals also overdue offsets."""
+        """Expire overdue members, in `at_most` groups (None: all); at longer intervals also overdue offsets."""
         now_ms = self._clock.now_ms()
         self._groups.tick(now_ms, at_most)
         if now_ms >= self._expiry_due_ms:
@@ -125,8 +123,7 @@ class GroupCoordinator:
         require_known_member_id: bool = True,
         skips_assignment: bool = True,
     ) -> AnswerJoin:
-        """Wait until the next generation is known. The answer contains a refusal
-        together with its member id."""
+        """Wait until the next generation is known. The answer contains a refusal together with its member id."""
         self._check(group_id)
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not low <= session_timeout_ms <= high:

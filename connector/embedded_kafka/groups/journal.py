@@ -53,8 +53,7 @@ class Journal:
         return partition_of(group_id, self._partitions)
 
     def check(self, group_id: str) -> None:
-        """Refused(NOT_COORDINATOR) where the group's records are damaged: no answer is
-        better than a wrong one."""
+        """Refused(NOT_COORDINATOR) where the group's records are damaged: no answer is better than a wrong one."""
         offline = self._logs.offline(OFFSETS_TOPIC)
         if offline and self.partition_for(group_id) in offline:
             raise Refused(Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} with {group_id} is offline")

@@ -49,8 +49,7 @@ _STORE_REFUSALS = {
     Code.NOT_LEADER_OR_FOLLOWER: Refusal.NOT_COORDINATOR,
     Code.KAFKA_STORAGE_ERROR: Refusal.NOT_COORDINATOR,
 }
-"""The members' refusal when the group cannot be written, as in Kafka; for other
-codes UNKNOWN_SERVER_ERROR."""
+"""The members' refusal when the group cannot be written, as in Kafka; for other codes UNKNOWN_SERVER_ERROR."""
 
 
 class Memberships:

@@ -1,5 +1,4 @@
-"""Look-ups in segments: offsets by timestamp, aborted transactions by offsets, every
-batch of an internal topic.
+"""Look-ups in segments: offsets by timestamp, aborted transactions by offsets, every batch of an internal topic.
 
 Owns: which record of which batch matches.
 Does not know: isolation levels, the log's start and end.

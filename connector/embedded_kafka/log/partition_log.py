@@ -147,8 +147,7 @@ class PartitionLog:
     ) -> tuple[int, int]:
         """Write a coordinator's (key, value) records as one batch; returns the first and the last offset.
 
-        For a producer, only its epoch is checked: Refused(INVALID_PRODUCER_EPOCH) where
-        the log has a newer one.
+        For a producer, only its epoch is checked: Refused(INVALID_PRODUCER_EPOCH) where the log has a newer one.
         """
         batch = format_v2.encode_batch(
             records,
@@ -332,8 +331,7 @@ class PartitionLog:
         return self._producers.get(producer_id).open_since
 
     def has_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether this epoch of the producer has a transaction open here; one of an
-        older epoch does not count."""
+        """Whether this epoch of the producer has a transaction open here; one of an older epoch does not count."""
         state = self._producers.get(producer_id)
         return state.open_since is not None and state.epoch == epoch
 
@@ -400,8 +398,7 @@ class PartitionLog:
         self._clean_up_to = done.clean_up_to
 
     def retention(self, now_ms: int) -> int:
-        """Remove segments that are too old, too many, or deleted; returns their number. A
-        full disk only delays it."""
+        """Remove segments that are too old, too many, or deleted; returns their number. A full disk only delays it."""
         try:
             removed = self._remove_first(retention.below(self._segments, self._start_offset), now_ms)
             surplus = retention.beyond_size(self._segments, self._config.retention_bytes)
@@ -435,8 +432,7 @@ class PartitionLog:
         self._unflushed = 0
 
     def close(self) -> None:
-        """Write the files that spare the next start a scan, and close. A full disk only
-        slows that start down."""
+        """Write the files that spare the next start a scan, and close. A full disk only slows that start down."""
         if not self._clean:
             try:
                 recovery.write_clean_end(self._segments, self._producers)

@@ -20,8 +20,7 @@ SEQUENCE_LIMIT = 2**31
 """Sequences are int32 and start again at 0 after 2^31 - 1."""
 
 REMEMBERED_BATCHES = 5
-"""As many as a client may have in flight: with fewer, a
-re-sent batch could be taken for a gap; more have no use."""
+"""As many as a client may have in flight: with fewer, a re-sent batch could be taken for a gap; more have no use."""
 
 HIGHEST_EPOCH = 2**15 - 1
 """Epochs are int16. The coordinator reserves this one for itself, to fence the last owner."""
@@ -178,8 +177,7 @@ def judge(
 
 
 def judge_unsequenced(state: ProducerState, batch: DataBatch, now_ms: int) -> Accepted | Refusal:
-    """What to do with a batch that a coordinator writes
-    in a producer's name: it has no sequences to check."""
+    """What to do with a batch that a coordinator writes in a producer's name: it has no sequences to check."""
     refusal = _check_epoch(state, batch.epoch) or _check_transaction(state, batch)
     return refusal or Accepted(after_batch(state, batch, now_ms))
 

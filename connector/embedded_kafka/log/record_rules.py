@@ -49,8 +49,7 @@ class RecordRules:
         return self._opened(header, batch, now_ms) if self._concern(header, now_ms) else (header, batch)
 
     def _concern(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether this batch has to be opened. The header's highest timestamp is
-        trusted, as every reader does."""
+        """Whether this batch has to be opened. The header's highest timestamp is trusted, as every reader does."""
         return (
             self._every_batch
             or (self._codec is not None and self._codec != header.codec)

@@ -1,5 +1,4 @@
-"""Record batches in the log: the header, a client's batch on its way to the log, the
-broker's own small batches.
+"""Record batches in the log: the header, a client's batch on its way to the log, the broker's own small batches.
 
 Owns: the bytes of format v2 (KIP-98) on the broker's side.
 Does not know: files, offsets of a log, producers' state, what a client may send (`validation` does).
@@ -169,8 +168,7 @@ def placed(batch: memoryview, header: BatchHeader, base_offset: int) -> list[Buf
 
 
 def stamped(batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int | None) -> list[Buffer]:
-    """Like `placed`, with the broker's timestamp and a new CRC; None removes a client's
-    claim to LogAppendTime."""
+    """Like `placed`, with the broker's timestamp and a new CRC; None removes a client's claim to LogAppendTime."""
     head = bytearray(batch[:HEADER_BYTES])
     struct.pack_into(">qii", head, 0, base_offset, header.size - LENGTH_ENDS_AT, 0)
     if log_append_time_ms is None:
@@ -271,8 +269,7 @@ def decode_records(header: BatchHeader, batch: Buffer) -> list[Record]:
 
 
 def decode_marker(batch: Buffer) -> EndMarker | None:
-    """The marker in a control batch; None for kinds that do not end a transaction, and
-    where a cleaner emptied it.
+    """The marker in a control batch; None for kinds that do not end a transaction, and where a cleaner emptied it.
 
     ValueError where it is malformed.
     """

@@ -108,8 +108,7 @@ def _recover(
 
 
 def write_clean_end(segments: list[Segment], producers: Producers) -> None:
-    """Save everything to files, with the mark of a clean end. OSError: there is no mark,
-    and the next start scans."""
+    """Save everything to files, with the mark of a clean end. OSError: there is no mark, and the next start scans."""
     last = segments[-1]
     directory = last.directory
     last.save()
@@ -273,8 +272,7 @@ def _judge_end(segment: Segment, end: int, following: list[Segment]) -> None:
 
 
 def _later_batch(file: LogFile, after: int, end_offset: int) -> int | None:
-    """The position behind `after` of a complete, valid batch with higher offsets than the
-    one expected at `after`."""
+    """The position behind `after` of a complete, valid batch with higher offsets than the one expected at `after`."""
     with file.path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         view = memoryview(content)
         try:

@@ -46,8 +46,7 @@ def judge_client_batch(data: memoryview, max_message_bytes: int) -> tuple[BatchH
 
 
 def only_batch(data: memoryview) -> memoryview:
-    """The one batch that a Produce request may have for a partition. Kafka checks this
-    before it calls the log."""
+    """The one batch that a Produce request may have for a partition. Kafka checks this before it calls the log."""
     size = _next_size(data, 0)
     if size is None:
         raise Refused(Code.INVALID_RECORD, "a Produce request must have a record batch for each partition")

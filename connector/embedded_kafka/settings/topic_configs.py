@@ -182,8 +182,7 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
-    """Log settings of a topic with these (checked) configurations; `base` supplies the
-    values they do not set."""
+    """Log settings of a topic with these (checked) configurations; `base` supplies the values they do not set."""
     values: dict[str, Any] = {
         SETTINGS[name].field: SETTINGS[name].read(value) for name, value in configs.items() if SETTINGS[name].field
     }

@@ -27,8 +27,7 @@ from kafka_core.values import TopicPartition
 log = logging.getLogger(__name__)
 
 _SLICE_S: Final = 0.002
-"""Work between two pauses, so the extra latency of a request. With a tenth, pauses would
-take as long as the work."""
+"""Work between two pauses, so the extra latency of a request. With a tenth, pauses would take as long as the work."""
 
 _PAUSE_S: Final = 0.002
 """As long as a slice, so requests get half of the broker's time while it cleans."""

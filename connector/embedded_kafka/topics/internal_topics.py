@@ -11,8 +11,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 CONTROLLERS_TOPIC: Final = "__cluster_metadata"
-"""The topic of Kafka's controllers. Brokers do not have it, and clients cannot
-create a topic of that name."""
+"""The topic of Kafka's controllers. Brokers do not have it, and clients cannot create a topic of that name."""
 
 _SEGMENT_BYTES = str(100 * 1024 * 1024)
 

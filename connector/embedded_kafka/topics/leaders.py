@@ -51,8 +51,7 @@ class Leaders:
         return self._history(where)[-1][0]
 
     def check(self, where: TopicPartition, epoch: int) -> None:
-        """Refuse a client whose leader epoch is older or newer; a negative epoch means that
-        it has none (KIP-320)."""
+        """Refuse a client whose leader epoch is older or newer; a negative epoch means that it has none (KIP-320)."""
         current = self.epoch(where)
         if 0 <= epoch < current:
             raise Refused(Code.FENCED_LEADER_EPOCH, f"the leader's epoch is {current}, not {epoch}")
@@ -60,8 +59,7 @@ class Leaders:
             raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader's epoch is {current}, not {epoch}")
 
     def end_of(self, where: TopicPartition, epoch: int) -> tuple[int, int]:
-        """(the largest epoch up to this one, the offset behind its last record); both -1
-        where they are unknown.
+        """(the largest epoch up to this one, the offset behind its last record); both -1 where they are unknown.
 
         As in Kafka, an epoch older than all known ones ends where the first known one begins. Refused where
         the partition does not exist.

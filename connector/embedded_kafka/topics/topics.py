@@ -4,8 +4,7 @@ Owns: which topics exist, the file that lists them, opening and removing logs.
 Does not know: requests, transactions, groups.
 Invariants:
 - A topic is in the file before any answer mentions it.
-- A partition's directory is created on first use: the two internal topics have fifty each,
-  and most are never used.
+- A partition's directory is created on first use: the two internal topics have fifty each, and most are never used.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ class Topics:
         self._offline: set[TopicPartition] = set()
 
     def load(self) -> None:
-        """Read the file, finish removals that a crash interrupted, and recover every
-        log that has a directory.
+        """Read the file, finish removals that a crash interrupted, and recover every log that has a directory.
 
         A partition whose files are damaged stays offline until a start finds them repaired; the
         others start normally.
@@ -274,8 +272,7 @@ class Topics:
         """Drop the batch with this offset and everything after it, as if a leader without them was elected.
         Returns the shortened log.
 
-        ValueError where the log has no such offset, or the topic is internal (the
-        coordinators have it in memory).
+        ValueError where the log has no such offset, or the topic is internal (the coordinators have it in memory).
         """
         log = self.log(where)
         if where.topic in INTERNAL:

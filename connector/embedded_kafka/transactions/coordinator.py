@@ -1,5 +1,4 @@
-"""The transaction coordinator: clients' requests about a transactional id, and everything
-that falls due with time.
+"""The transaction coordinator: clients' requests about a transactional id, and everything that falls due with time.
 
 Owns: the checks before a change, the tasks that carry decided ends out, timeouts and expiry.
 Does not know: which change is allowed (`machine.moves`), the log (`registry`), how a marker is written.
@@ -103,8 +102,7 @@ class TransactionCoordinator:
         self._book.transaction_version = version
 
     def load(self) -> None:
-        """Load the log and start to carry out prepared ends. CorruptBatch,
-        UnsupportedVersion, OptionsError."""
+        """Load the log and start to carry out prepared ends. CorruptBatch, UnsupportedVersion, OptionsError."""
         self._book.load()
         for transaction in self._book:
             if transaction.state in _PREPARED:
@@ -124,8 +122,7 @@ class TransactionCoordinator:
         return self._book.partition_for(transactional_id)
 
     def tick(self, at_most: int | None = None) -> None:
-        """Handle what falls due with time: missing markers, transactions older than
-        their timeout, unused ids.
+        """Handle what falls due with time: missing markers, transactions older than their timeout, unused ids.
 
         Handles `at_most` of each kind (None: all), the rest with the next tick.
         """
@@ -203,8 +200,7 @@ class TransactionCoordinator:
         await self.add_partitions(transactional_id, identity, [TopicPartition(OFFSETS_TOPIC, offsets_partition)])
 
     def verify_partition(self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition) -> None:
-        """Check that the producer may write to the partition in its transaction
-        (KIP-890); Refused otherwise."""
+        """Check that the producer may write to the partition in its transaction (KIP-890); Refused otherwise."""
         refusal = self._known(transactional_id).verify(identity, partition)
         if refusal is not None:
             raise Refused(Code[refusal.name], f"{partition}: {refusal.value}")

@@ -55,8 +55,7 @@ class Markers:
     def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
         """Whether the newest batch of the producer there is a marker of this epoch, written at `since_ms` or later.
 
-        A transactional producer's own batches open a transaction: if none is open, its
-        newest batch is a marker.
+        A transactional producer's own batches open a transaction: if none is open, its newest batch is a marker.
         """
         if not self._topics.has(partition):
             return False

@@ -60,8 +60,7 @@ class Markers(Protocol):
         self, partition: TopicPartition, producer_id: int, epoch: int, *, commit: bool,
         coordinator_epoch: int, transaction_version: int = 1,
     ) -> None:  # fmt: skip
-        """End the producer's transaction in one partition. Refused or OSError means that
-        no marker was written."""
+        """End the producer's transaction in one partition. Refused or OSError means that no marker was written."""
 
     def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
         """Whether the newest batch of the producer there is a marker of this epoch, written at `since_ms` or later.

@@ -1,7 +1,6 @@
 """Every transactional id's machine, run against the transaction log.
 
-Owns: the machines, one per transactional id, the time of each one's next check, and the
-order "append, then act".
+Owns: the machines, one per transactional id, the time of each one's next check, and the order "append, then act".
 Does not know: which change is allowed (`machine.moves`), the record's form (`state_log`), markers, timeouts.
 Invariants:
 - No answer and no marker is sent before the change is in the log.
@@ -186,8 +185,7 @@ class Book:
         return next((each.identity for each in effects if isinstance(each, Answer)), after.current.identity)
 
     async def record(self, transactional_id: str, entry: Entry, step: str) -> tuple[Effect, ...]:
-        """Append a pending change, reach `step`, make the change. Refused means that
-        the change is not made."""
+        """Append a pending change, reach `step`, make the change. Refused means that the change is not made."""
         self._append(transactional_id, entry)
         try:
             await self._reached(step)
@@ -206,8 +204,7 @@ class Book:
         return effects
 
     def expire(self, transactional_id: str, event: Expire) -> None:
-        """Remove an id, with a tombstone in the log. The id stays if it was used since,
-        or if the append fails."""
+        """Remove an id, with a tombstone in the log. The id stays if it was used since, or if the append fails."""
         for effect in self.apply(transactional_id, event):
             if isinstance(effect, Log):
                 with contextlib.suppress(Refused):

@@ -66,8 +66,7 @@ def ask_coordinators(
     connections: int = 1,
 ) -> dict[str, T]:
     """The result of `judge` for each key's answer; all keys are asked at once. Only those without a definite result are
-    asked
-    again. `connections`: see `Cluster.coordinators`.
+    asked again. `connections`: see `Cluster.coordinators`.
     """
     found: dict[str, T] = {}
     missing = list(dict.fromkeys(keys))

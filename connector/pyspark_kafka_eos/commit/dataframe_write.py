@@ -1,8 +1,7 @@
 """A DataFrame written once, all or nothing: the driver's part before its tasks write, and after.
 
 Owns: which batch id a write has, whether it is already written, which of its slots need repair.
-Does not know: Spark (which runs tasks between `begin` and
-`commit`); how a batch passes between processes (`handover`).
+Does not know: Spark (which runs tasks between `begin` and `commit`); how a batch passes between processes (`handover`).
 Invariants:
 - Before a task writes, the newest decision of the pipeline is proven and ended, or only its lost slots write.
 - `commit` and `abort` act for the run that `begin` began, and for no newer one.
@@ -184,8 +183,9 @@ def compare(begun: Begun, seals: Sequence[Seal], failures: Sequence[ExactlyOnceE
 
 
 def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
-    """A task or the commit failed: abort what is undecided. Does
-    nothing where a newer run has begun; that run aborts it."""
+    """A task or the commit failed: abort what is undecided. Does nothing where a newer run has begun; that run aborts
+    it.
+    """
     if begun.handover is None:
         return
     give_up(begun.options, begun.handover, seals, reason)

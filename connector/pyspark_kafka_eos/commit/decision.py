@@ -77,16 +77,13 @@ class Owner(Protocol):
         """Milliseconds until the batch's transactions time out."""
 
     def clean_up(self) -> None:
-        """After a batch was given up: abort what else its tasks
-        left open, unless a newer run owns that by now."""
+        """After a batch was given up: abort what else its tasks left open, unless a newer run owns that by now."""
 
     def fenced_by_timeout(self) -> bool:
-        """Whether the coordinator raised the driver's epoch
-        because its transaction timed out, with no newer run."""
+        """Whether the coordinator raised the driver's epoch because its transaction timed out, with no newer run."""
 
     def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
-        """Let the next replay's slots send to these partitions
-        only: their records in the others are committed."""
+        """Let the next replay's slots send to these partitions only: their records in the others are committed."""
 
 
 class Deciding:
@@ -266,9 +263,9 @@ def put_decision(producer: Producer, ledger: Ledger, decision: Decision, group: 
 
 
 def reinitialize_forgotten(producer: Producer, ledger: Ledger, last: Decision | None) -> None:
-    """Initialise a driver's id that the coordinator has forgotten. The ledger,
-    not the coordinator, then shows which run owns the pipeline: ProducerFenced
-    where its newest decision is not `last`, the newest that this run has seen."""
+    """Initialise a driver's id that the coordinator has forgotten. The ledger, not the coordinator, then shows which
+    run owns the pipeline: ProducerFenced where its newest decision is not `last`, the newest that this run has seen.
+    """
     _refuse_other(ledger, last)
     producer.initialize()
     _refuse_other(ledger, last)
@@ -322,10 +319,9 @@ def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool |
 def broken_part(seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED) -> Found | None:
     """A partition whose log does not have a seal's transaction open from its first record on; None where all have.
 
-    Where an earlier transaction of the same producer was left without a
-    marker in that partition, the commit would end that one too and make its
-    records visible twice. The abort that follows from this result ends both. `follows`: what the message
-    says of the batch.
+    Where an earlier transaction of the same producer was left without a marker in that partition, the commit would end
+    that one too and make its records visible twice. The abort that follows from this result ends both. `follows`: what
+    the message says of the batch.
     """
     if states is None:
         return None
@@ -348,8 +344,7 @@ def broken_part(seals: Sequence[Seal], states: States | None, follows: str = BAT
 
 
 def kept_of(seal: Seal, lost: Collection[TopicPartition]) -> tuple[KeptPartition, ...]:
-    """The part of a seal that needs no rewriting: all but its
-    lost partitions, under the identity that wrote them."""
+    """The part of a seal that needs no rewriting: all but its lost partitions, under the identity that wrote them."""
     assert seal.identity is not None
     here = [part for part in seal.partitions if TopicPartition(part.topic, part.partition) not in lost]
     return (*seal.kept, *(KeptPartition(seal.identity, part) for part in here))

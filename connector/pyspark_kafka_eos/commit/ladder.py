@@ -52,9 +52,8 @@ def require_proof(cluster: Cluster) -> None:
 def _timeout_ms(options: SinkOptions, cap: str | None) -> int:
     asked = options.transaction_timeout_ms
     if cap is None:
-        # The right to read the setting is missing. Brokers have Kafka's default cap
-        # unless it was changed; a broker with a lower one answers InitProducerId
-        # with INVALID_TRANSACTION_TIMEOUT, before anything is written.
+        # The right to read the setting is missing. Brokers have Kafka's default cap unless it was changed; a broker
+        # with a lower one answers InitProducerId with INVALID_TRANSACTION_TIMEOUT, before anything is written.
         return asked if asked is not None else LONGEST_TRANSACTION_MS
     if asked is not None and asked > int(cap):
         raise OptionsError(

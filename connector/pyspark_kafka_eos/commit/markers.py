@@ -3,10 +3,9 @@
 Owns: finding them, and having the coordinator write the missing markers.
 Does not know: whether a batch is decided; the caller chooses between commit and abort.
 Invariants:
-- Nothing here ends a transaction that the coordinator still
-  has open under the sealed identity, or is completing.
-- The markers are written by a new transaction of the same id over the
-  same partitions, so no right other than that of writing is needed.
+- Nothing here ends a transaction that the coordinator still has open under the sealed identity, or is completing.
+- The markers are written by a new transaction of the same id over the same partitions, so no right other than that of
+  writing is needed.
 - A marker that is merely late is waited for.
 - A mending that commits is noted in the ledger before it holds anything. So the next process that looks
   commits everything open under the noted identity, no matter which process began the mending.
@@ -17,9 +16,9 @@ transaction as complete. Seen on 3.9.1 and 4.3.1 after SIGKILL and restart of a 
 neither visible nor aborted: they hold the last stable offset indefinitely, and the next marker of the same
 producer id, whatever its transaction, ends them too.
 
-A mending whose process stops and that no other process completes is aborted by its
-timeout, together with the records that it was to commit. The proof of the batch
-finds that abort in each partition's log, and only these partitions are rewritten.
+A mending whose process stops and that no other process completes is aborted by its timeout, together with the records
+that it was to commit. The proof of the batch finds that abort in each partition's log, and only these partitions are
+rewritten.
 
 A transactional id that expired, or whose epochs ran out, gets another producer id. No client can
 then write the missing marker: see `stops.stranded`.
@@ -54,8 +53,7 @@ UNSETTLED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpoch
 """States in which the coordinator itself still has something to end or to write."""
 
 _SETTLE_MS = 30_000
-"""How long to wait for markers on their way: they take
-milliseconds; a coordinator that moves takes some seconds."""
+"""How long to wait for markers on their way: they take milliseconds; a coordinator that moves takes some seconds."""
 
 _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 100.0
@@ -68,8 +66,9 @@ class Mender:
     """Has missing markers written, on behalf of one pipeline. Stateless except for its settings."""
 
     def __init__(self, cluster: Cluster, ledger: Ledger, timeout_ms: int, *, two_phase: bool = False) -> None:
-        """`two_phase`: the transactions that write markers have
-        no timeout (KIP-939), so none is lost between two runs."""
+        """`two_phase`: the transactions that write markers have no timeout (KIP-939), so none is lost between two
+        runs.
+        """
         self._cluster = cluster
         self._ledger = ledger
         self._timeout_ms = timeout_ms
@@ -150,9 +149,8 @@ class Mender:
             if commit and self._is_noted(view, noted):
                 self._end(seal.transactional_id, view.identity, commit=True)
                 return True
-            # This is a late attempt of a task, which Spark does not count; the
-            # mending's new epoch fences it. Where it wrote to the same partition, its
-            # abort ends the sealed records there too, which the next proof finds.
+            # This is a late attempt of a task, which Spark does not count; the mending's new epoch fences it. Where it
+            # wrote to the same partition, its abort ends the sealed records there too, which the next proof finds.
             log.warning("%s is open under %s, which is not of this batch", seal.transactional_id, view.identity)
         return self.write_markers(seal.transactional_id, partitions, commit=commit, owner=owner)
 
@@ -185,9 +183,8 @@ class Mender:
         if commit:
             self._ledger.note(Mending(transactional_id, identity, tuple(sorted(partitions))))
         # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing
-        # to it. The note's
-        # own partition is among them: its marker shows how the mending ended, also where the others are gone by then
-        # (`noted_fates`).
+        # to it. The note's own partition is among them: its marker shows how the mending ended, also where the others
+        # are gone by then (`noted_fates`).
         marked = {*partitions, self._ledger.home} if commit and partitions else {*partitions}
         if marked:
             self._transactions.add_partitions(transactional_id, identity, marked)
@@ -212,8 +209,7 @@ class Mender:
     # ---- a decision without a marker
 
     def settle_decision(self, driver_id: str, group: str) -> None:
-        """End a decision that the broker left without a marker,
-        before a new driver's epoch erases the evidence of it.
+        """End a decision that the broker left without a marker, before a new driver's epoch erases the evidence of it.
 
         It is committed where the coordinator, a note or any of its slots shows a commit: slots are ended only after the
         decision. Otherwise it is aborted, which is safe: none of it is visible. A transaction that the coordinator

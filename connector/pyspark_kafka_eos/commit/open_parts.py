@@ -58,9 +58,8 @@ def open_parts(seals: Iterable[Seal], states: States) -> dict[int, dict[TopicPar
             state = _state(states, where, seal.identity)
             if state is None or state.open_from < 0:
                 continue
-            # A later epoch's transaction is another one, unless it began while
-            # this one lacked its marker: the broker then adds the later records to
-            # the open transaction, and their marker will end the sealed ones too.
+            # A later epoch's transaction is another one, unless it began while this one lacked its marker: the broker
+            # then adds the later records to the open transaction, and their marker will end the sealed ones too.
             if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
                 found.setdefault(seal.slot, {})[where] = state.open_from
     return found
@@ -108,8 +107,7 @@ def removed_parts(
     cluster: Cluster, seals: Sequence[Seal], there: Collection[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
     """Slot -> its partitions whose logs begin behind its first record there: retention or DeleteRecords removed
-    records, whatever the
-    leader has open. `there`: those that exist. A topic that was made anew begins at 0.
+    records, whatever the leader has open. `there`: those that exist. A topic that was made anew begins at 0.
     """
     return parts_before(seals, Offsets(cluster).earliest(sorted(partitions_of(seals) & set(there))))
 

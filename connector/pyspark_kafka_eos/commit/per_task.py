@@ -89,9 +89,8 @@ class PerTask:
         resumed = run.decided(batch_id) is not None
         if run.newest is not None:
             # Invariant: the newest decision is proven and ended before anything is fenced, whatever batch and query it
-            # is of. Spark may
-            # begin a later batch than that: a function of foreachBatch returned without the writer, or caught its
-            # error. Only its own batch has the rows that would be written again.
+            # is of. Spark may begin a later batch than that: a function of foreachBatch returned without the writer, or
+            # caught its error. Only its own batch has the rows that would be written again.
             report = self.finish(run.newest, replay if resumed else None, later=later or not resumed)
             if isinstance(report, Deferred):
                 if resumed:
@@ -114,8 +113,8 @@ class PerTask:
             # The end was proven once and is not proven again:
             # its ids may have expired, its records may be gone.
             return run.report(decision, began, 0.0, resumed=True)
-        # The group's offsets were committed with the decision; a
-        # repair rewrites the decision's record, not the offsets.
+        # The group's offsets were committed with the decision; a repair rewrites the decision's record, not the
+        # offsets.
         shell = CommitShell(run, decision, {}, replay, later=later)
         shell.run(cm.resume(decision.seals))
         if shell.deferred:
@@ -153,8 +152,7 @@ class PerTask:
         """Write, decide and end one batch; see `commit` for what an error means for the data.
 
         A batch whose transactions got too old before the decision, or whose tasks read their input from two attempts of
-        a stage, is
-        aborted and repeated once: a second repetition would meet the same cause.
+        a stage, is aborted and repeated once: a second repetition would meet the same cause.
         `tasks`: how many tasks the last `write` ran, None where unknown.
         """
         run = self.run
@@ -209,8 +207,7 @@ class PerTask:
         return replace(plan, **decided)
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
-        """Abort an undecided batch: the sealed slots, and
-        everything else that its tasks left open. Best effort."""
+        """Abort an undecided batch: the sealed slots, and everything else that its tasks left open. Best effort."""
         shell = CommitShell(self.run, self.run.decision(batch_id, seals, ()), {}, None)
         shell.run(_sealed(seals).handle(ev.TasksFailed(reason)))
 

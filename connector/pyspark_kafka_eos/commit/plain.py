@@ -4,8 +4,8 @@ Owns: the plan for the tasks, and the source offsets' commit after the batch.
 Does not know: how tasks write (`slot`), Spark.
 Invariants:
 - Records that a task has written stay, whatever happens to the batch.
-- Source offsets are committed after the batch is written, never
-  before, so reported lag may be overstated, never understated.
+- Source offsets are committed after the batch is written, never before, so reported lag may be overstated, never
+  understated.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from pyspark_kafka_eos.slot.writer import WritePlan
 log = logging.getLogger(__name__)
 
 _OFFSETS_DEADLINE_MS = 10_000
-"""The source offsets serve lag tools only; Spark restarts from
-its own. A longer wait would delay the query for little."""
+"""The source offsets serve lag tools only; Spark restarts from its own. A longer wait would delay the query for
+little.
+"""
 
 
 class PlainDriver:
@@ -73,8 +74,7 @@ class PlainDriver:
         group_offsets: GroupOffsets,
         tasks: int | None = None,
     ) -> CommitReport:
-        """Commit the source offsets after the tasks have written
-        everything. A failure to do so is logged, not raised.
+        """Commit the source offsets after the tasks have written everything. A failure to do so is logged, not raised.
 
         InternalError where a task has no seal: its rows may be missing.
         """
@@ -101,6 +101,7 @@ class PlainDriver:
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
-        """Nothing can be taken back: the records that the tasks
-        wrote stay, and the repeated batch writes them again."""
+        """Nothing can be taken back: the records that the tasks wrote stay, and the repeated batch writes them
+        again.
+        """
         log.warning("batch %d failed; the records it wrote stay and are written again: %s", batch_id, reason)

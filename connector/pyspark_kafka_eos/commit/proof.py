@@ -5,8 +5,8 @@ Does not know: what follows from an outcome.
 Invariants:
 - COMMITTED and ABORTED are returned only where a marker, or a coordinator's state that can mean nothing else,
   proves them. Everything else is OPEN, GONE or UNKNOWN.
-- A transaction that is committed in one partition and aborted in
-  another is ABORTED with the lost partitions named, never COMMITTED.
+- A transaction that is committed in one partition and aborted in another is ABORTED with the lost partitions named,
+  never COMMITTED.
 Sources: KIP-98 (control markers), KIP-664 (DescribeTransactions), KIP-890 (the epoch rises with the end in version 2).
 """
 
@@ -34,9 +34,9 @@ _COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 _PREPARING = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 _SETTLE_MS = 30_000
-"""How long to wait for a transaction that is being completed: markers take
-milliseconds; a coordinator that moves takes some seconds. Half would give
-up during a slow failover; double keeps an operator waiting without gain."""
+"""How long to wait for a transaction that is being completed: markers take milliseconds; a coordinator that moves takes
+some seconds. Half would give up during a slow failover; double keeps an operator waiting without gain.
+"""
 
 
 @dataclass(frozen=True)

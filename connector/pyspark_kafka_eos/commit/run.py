@@ -75,9 +75,8 @@ class Handover(HandedOver):
     `began_at`: seconds of this machine's monotonic clock, which its processes share; the batch's transactions
     are not older. `repair`: the only slots that write, because the broker aborted them after the batch was
     decided (with `ALL_OTHERS` where nothing of the batch is committed); None where the batch is not decided.
-    `shared`: the identity that all tasks write under, None where each has its own; `turns`: where they take
-    turns then. `ends`, `warnings`: what the
-    beginning found, for the decision to record.
+    `shared`: the identity that all tasks write under, None where each has its own; `turns`: where they take turns then.
+    `ends`, `warnings`: what the beginning found, for the decision to record.
     """
 
     query_id: str
@@ -304,17 +303,17 @@ class Run:
         self.read_newest()
 
     def fence_and_resume(self, handover: Handover) -> None:
-        """Become that run as `resume` does, and fence any process of it that may be
-        committing the batch. The newest decision is to be read afterwards."""
+        """Become that run as `resume` does, and fence any process of it that may be committing the batch. The newest
+        decision is to be read afterwards.
+        """
         assert handover.identity is not None
         try:
             bumped = self.transactions.init_producer_id(
                 self.driver_id, self.producer.transaction_timeout_ms, handover.identity
             )
         except ProducerFenced:
-            # If that process had its decision open, this request aborted it and
-            # was refused for its epoch. A newer run would have left another state:
-            # it initialises first, and aborts only what it gives up itself.
+            # If that process had its decision open, this request aborted it and was refused for its epoch. A newer run
+            # would have left another state: it initialises first, and aborts only what it gives up itself.
             view = self.transactions.describe([self.driver_id])[self.driver_id]
             mine = view.identity.producer_id == handover.identity.producer_id
             if not mine or view.state != "CompleteAbort":

@@ -242,8 +242,8 @@ class CommitShell:
         absence.present(self._run.cluster, places_of(seals))
         look = self._run.ledger.look
         proofs = prove(self._run.cluster, seals, by_log=self._led_anew(seals), look=look)
-        # The coordinator has no answer and no partition has a
-        # marker, but all records are there: decided, so commit them.
+        # The coordinator has no answer and no partition has a marker, but all records are there: decided, so commit
+        # them.
         whole = [
             seal
             for seal in seals
@@ -252,8 +252,7 @@ class CommitShell:
         # The open partitions of a torn slot are committed too: only the aborted ones are rewritten.
         shown = [seal for seal in seals if proofs[seal.slot].verdict is ev.Outcome.COMMITTED or proofs[seal.slot].lost]
         if self._run.mender.await_markers([*shown, *whole], commit=True):
-            # Markers were written under an id that another process
-            # may have held: only the log shows the outcome.
+            # Markers were written under an id that another process may have held: only the log shows the outcome.
             proofs |= prove(self._run.cluster, [*shown, *whole], look=look)
         self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
         self._unseen |= {slot for slot, proof in proofs.items() if proof.unseen}
@@ -283,8 +282,7 @@ class CommitShell:
         whole = [seal for seal in lost if seal.slot not in self._torn]
         self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])
         self._note_aborted(whole)
-        # The commit of the rewrite would end a transaction left
-        # without a marker too, and make its records visible.
+        # The commit of the rewrite would end a transaction left without a marker too, and make its records visible.
         self._run.mender.await_markers(whole, commit=False)
         torn = {seal.slot: self._torn[seal.slot] for seal in lost if seal.slot in self._torn}
         # Where nothing of the batch is committed, its rows may come in other slots than were decided. A batch
@@ -375,8 +373,7 @@ class CommitShell:
             raise RepairPending(*broken)
 
     def _drop(self, seals: Sequence[Seal]) -> None:
-        """Abort the seals that a repair wrote in vain, and no
-        others: those may have been rewritten to be committed."""
+        """Abort the seals that a repair wrote in vain, and no others: those may have been rewritten to be committed."""
         try:
             self._transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
         except ExactlyOnceError as error:

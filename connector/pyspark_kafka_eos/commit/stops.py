@@ -108,8 +108,9 @@ def gone_for_good(batch_id: Fact) -> str:
 
 
 def _split_differently(stop: ev.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
-    """The error for a replay that has the decided rows in other
-    slots, where some of the decided slots are committed."""
+    """The error for a replay that has the decided rows in other slots, where some of the decided slots are
+    committed.
+    """
     decided, replayed = len(stop.decided), len(stop.replayed)
     return DecisionBroken(
         "the broker aborted slots of a decided batch, and its replay has the same rows, split differently: the decision had "

@@ -94,8 +94,7 @@ class Basis:
     """What tasks read and judge their rows by.
 
     `time_zone`: the zone of times without one, "" where there were none. `judged_ms`: the moment from which the rows'
-    own times are
-    judged, 0 where no row had one. `topics`: the rules of each topic that rows went to.
+    own times are judged, 0 where no row had one. `topics`: the rules of each topic that rows went to.
     """
 
     time_zone: str = ""

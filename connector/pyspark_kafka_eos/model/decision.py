@@ -84,8 +84,7 @@ class Decision:
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
-        """Transactional id -> the identity under which its
-        coordinator shows its last commit, as of this decision."""
+        """Transactional id -> the identity under which its coordinator shows its last commit, as of this decision."""
         own = {seal.transactional_id: seal.end_identity for seal in self.seals}
         return {name: each for name, each in own.items() if each is not None} | dict(self.earlier)
 

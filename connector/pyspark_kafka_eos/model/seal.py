@@ -138,8 +138,9 @@ class Seal:
 
     @property
     def shares(self) -> dict[TopicPartition, tuple[int, int | None]]:
-        """Partition -> (records, digest) of what the slot wrote there
-        or would have written; the digest is None where unknown."""
+        """Partition -> (records, digest) of what the slot wrote there or would have written; the digest is None where
+        unknown.
+        """
         parts = [*self.partitions, *(each.part for each in self.kept), *self.measured]
         only = self.digest if len(parts) == 1 else None
         return {

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST_DEAD_LETTER_BYTES = 16 * 1024
-"""What dead.letter.topic must take in one record: the reasons (at most 4 KB)
-and enough of the row to identify it. Half would cut keys that Kafka's own
-tools still show; double would needlessly refuse topics for small messages."""
+"""What dead.letter.topic must take in one record: the reasons (at most 4 KB) and enough of the row to identify it. Half
+would cut keys that Kafka's own tools still show; double would needlessly refuse topics for small messages.
+"""
 
 
 class Secret:
-    """A password. str, repr and format do not reveal it. It is not a str, so
-    code that joins, encodes or writes text cannot take it by accident. Equal
-    and hashable by its text, and pickled with it, because executors need it."""
+    """A password. str, repr and format do not reveal it. It is not a str, so code that joins, encodes or writes text
+    cannot take it by accident. Equal and hashable by its text, and pickled with it, because executors need it.
+    """
 
     __slots__ = ("_text",)
 

@@ -17,9 +17,8 @@ One transaction may belong to several slots (scope=batch writes them all under o
 on a transaction: on the sum of its slots' counts and digests. The digest does not depend on the order of records.
 
 What was committed and never decided is searched for in all partitions of the topics that the decisions name, and of
-those
-that the caller adds: from the first sealed offset of the batches on, and in other partitions from the time when they
-were begun.
+those that the caller adds: from the first sealed offset of the batches on, and in other partitions from the time when
+they were begun.
 """
 
 from __future__ import annotations
@@ -59,11 +58,10 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on one transaction of a batch. `slots`: the
-    slots that wrote in it; found and expected are sums over them.
+    """The verdict on one transaction of a batch. `slots`: the slots that wrote in it; found and expected are sums over
+    them.
 
-    `digest` is the log's (the variant with timestamps where
-    that one fits), None where not all records could be read.
+    `digest` is the log's (the variant with timestamps where that one fits), None where not all records could be read.
     """
 
     slots: tuple[int, ...]
@@ -119,10 +117,9 @@ def prove(
     commit of the pipelines' producers from those batches on that no decision names.
 
     `topics`: where the pipelines may have written, beside the topics that their decisions name. `newer`: the decisions
-    of a
-    pipeline by now, as `History.known`: a run may decide further batches while this reads. `progress` is told how many
-    partitions are read, of how many. AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition
-    cannot be read now.
+    of a pipeline by now, as `History.known`: a run may decide further batches while this reads. `progress` is told how
+    many partitions are read, of how many. AuthorizationFailed without READ on a topic, BrokerUnavailable where a
+    partition cannot be read now.
     """
     histories = [each for each in histories if each.verified]
     decided = [each for history in histories for each in history.verified]
@@ -174,8 +171,7 @@ def _places(decided: Iterable[Decision]) -> dict[TopicPartition, LogMark]:
 
 def _further(cluster: Cluster, topics: Iterable[str], fresh: Set[str]) -> dict[TopicPartition, LogMark]:
     """All partitions of the topics, with nothing known, by leaders that every broker was asked for; of a topic that
-    does not exist any more
-    there are none. `fresh`: the topics that are known to be there.
+    does not exist any more there are none. `fresh`: the topics that are known to be there.
     """
     ask_every_broker(cluster, fresh)
     return {

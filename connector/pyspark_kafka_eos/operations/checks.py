@@ -60,8 +60,8 @@ log can prove a decided slot. Kafka's default is seven days."""
 def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[Check]:
     """All checks of a pipeline, in the order in which a run would meet their subjects.
 
-    `source`: of a query that reads Kafka; the rights on its topics
-    and their retention are checked too, in its own cluster.
+    `source`: of a query that reads Kafka; the rights on its topics and their retention are checked too, in its own
+    cluster.
     """
     cluster = _connected(options.client, options.max_block_ms)
     if isinstance(cluster, Check):
@@ -219,8 +219,7 @@ class _Examiner:
             batch_transactional_id(self.options.pipeline),
             slot_transactional_id(self.options.pipeline, 0),
         ]
-        # DESCRIBE is checked first, by a request that raises
-        # without it: a cached coordinator needs no such right.
+        # DESCRIBE is checked first, by a request that raises without it: a cached coordinator needs no such right.
         Transactions(self.cluster).describe(names)
         answers = {name: rights.may_write_id(self.cluster, name) for name in names}
         denied = [name for name, allowed in answers.items() if allowed is False]
@@ -301,8 +300,9 @@ class _Examiner:
     def _topic_of_ours(
         self, check: str, name: str, partitions: int, settings: dict[str, str]
     ) -> Generator[Check, None, TopicView | None]:
-        """A topic that the first run creates. Yields what is wrong
-        with it; returns its view where it exists and may be used."""
+        """A topic that the first run creates. Yields what is wrong with it; returns its view where it exists and may be
+        used.
+        """
         # Before a first run the topic is usually missing, which is no fault.
         view = rights.topics(self.cluster, [name], patience_ms=0)[name]
         if not view.exists and view.rights != frozenset():

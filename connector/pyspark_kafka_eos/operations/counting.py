@@ -7,8 +7,7 @@ Invariants:
 - Only what a reader of committed records gets is counted, up to the transaction's marker.
 - Memory does not grow with the output.
 - What a cleaner may have removed is GONE, never ABORTED or an end with fewer records. The log tells it, not the topic's
-  settings of
-  today: a leader gives out offsets without a hole, so one that is missing was removed.
+  settings of today: a leader gives out offsets without a hole, so one that is missing was removed.
 Sources: KIP-98 (what a reader of committed records sees), the digest of `pyspark_kafka_eos.records` (format 1).
 """
 
@@ -57,9 +56,8 @@ class Part:
 
     `last_marker_epoch`: a marker with a later one may be of a later transaction. `buried`: the pipeline and the batch
     of the dead letters that may be among the records; None where there are none. `topic_id`: of the topic that was
-    written to, "" where no
-    writer knew it. `buried_more`: what those add to `plain` less what they add
-    to `stamped`, the sums of the records' digests without and with their times.
+    written to, "" where no writer knew it. `buried_more`: what those add to `plain` less what they add to `stamped`,
+    the sums of the records' digests without and with their times.
     """
 
     where: TopicPartition
@@ -321,8 +319,9 @@ def _cleaned(where: TopicPartition) -> str:
 
 
 def _beyond(cluster: Cluster, part: Part) -> tuple[Ended, str]:
-    """Why a reader of committed records does not get to the end
-    of a transaction: that transaction is open, or another."""
+    """Why a reader of committed records does not get to the end of a transaction: that transaction is open, or
+    another.
+    """
     offset = part.first_offset
     holes = _Holes(offset)
     while True:

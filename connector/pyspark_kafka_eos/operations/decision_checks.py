@@ -1,8 +1,8 @@
 """Whether the next run can continue from the newest decision, judged without changing anything.
 
 Owns: the judgement of the ledger's newest decision, and of a ledger that has lost some.
-Does not know: how findings are shown; the query's checkpoint,
-so the judgement is that of a run that begins with this batch.
+Does not know: how findings are shown; the query's checkpoint, so the judgement is that of a run that begins with this
+batch.
 Invariants:
 - A finding that fails carries the error that this run would raise.
 - Nothing is written, ended or fenced.

@@ -5,8 +5,7 @@ Does not know: how an operation was confirmed, how it is shown.
 Invariants:
 - Only transactions that the ledger has decided are committed.
 - Nothing that is decided is aborted or fenced before its end is proven.
-- Nothing counts as undecided before the pipeline's driver
-  is fenced, because until then it may decide at any moment.
+- Nothing counts as undecided before the pipeline's driver is fenced, because until then it may decide at any moment.
 - An answer that proves nothing is reported as unknown.
 """
 
@@ -33,12 +32,10 @@ from pyspark_kafka_eos.operations.leftovers import Leftover, find_leftovers, pip
 Ending = Literal["committed", "aborted", "fenced", "unchanged", "refused", "unknown"]
 
 _TIMEOUT_MS = 60_000
-"""Timeout of the transactions that these operations open
-themselves, which last milliseconds; Kafka's default."""
+"""Timeout of the transactions that these operations open themselves, which last milliseconds; Kafka's default."""
 
 _SHOWN_NAMES = 5
-"""Ids on the one line that an interrupted operation
-prints; the ledger and the coordinators have the others."""
+"""Ids on the one line that an interrupted operation prints; the ledger and the coordinators have the others."""
 
 _NOTHING_VISIBLE = "none of its records were ever visible, and none will be"
 
@@ -54,8 +51,7 @@ class Done:
 
 @dataclass
 class Progress:
-    """How far an operation has come, for a user who interrupts
-    it: the ids that are done, the one begun, those left."""
+    """How far an operation has come, for a user who interrupts it: the ids that are done, the one begun, those left."""
 
     done: list[Done] = field(default_factory=list)
     current: str = ""
@@ -163,8 +159,8 @@ def _verdict(cluster: Cluster, seal: Seal) -> Outcome:
 def abort(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: Progress | None = None
 ) -> list[Done]:
-    """Abort the transactions that are open and not decided; of `ids`
-    only, if any are named. A run that is at work is fenced first.
+    """Abort the transactions that are open and not decided; of `ids` only, if any are named. A run that is at work is
+    fenced first.
 
     Decided transactions are refused: `commit` ends those.
     """
@@ -174,9 +170,9 @@ def abort(
 def fence(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: Progress | None = None
 ) -> list[Done]:
-    """Give every id a new epoch, except those whose decided end is not proven.
-    A transaction that is open under an id is aborted, and no earlier producer
-    of that id can write again. A run that is at work is fenced too."""
+    """Give every id a new epoch, except those whose decided end is not proven. A transaction that is open under an id
+    is aborted, and no earlier producer of that id can write again. A run that is at work is fenced too.
+    """
     return _end_undecided(cluster, ledger, group, ids, progress or Progress(), fence=True)
 
 
@@ -223,9 +219,9 @@ def _decided(each: Leftover) -> str:
 
 
 def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | None, str]:
-    """Fence the pipeline's runs of either scope, as a new run does, and read the
-    newest decision, which stays the newest from here on. Returns it with the
-    state in which the scope=batch transaction was; fencing aborts an open one."""
+    """Fence the pipeline's runs of either scope, as a new run does, and read the newest decision, which stays the
+    newest from here on. Returns it with the state in which the scope=batch transaction was; fencing aborts an open one.
+    """
     driver_id = driver_transactional_id(ledger.pipeline)
     batch_id = batch_transactional_id(ledger.pipeline)
     producer = Producer(cluster, driver_id, transaction_timeout_ms=DECISION_TIMEOUT_MS)

@@ -32,9 +32,9 @@ from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.records import Batch, DecodedBatch, MarkerKind, control_marker, decode_many, scan
 
 _WINDOW = 200
-"""Offsets read first, at the end of a partition; doubled from window to window,
-so that the first decisions appear at once and a long history takes few requests.
-Half saves a millisecond; ten times as many delay the first line noticeably."""
+"""Offsets read first, at the end of a partition; doubled from window to window, so that the first decisions appear at
+once and a long history takes few requests. Half saves a millisecond; ten times as many delay the first line noticeably.
+"""
 
 _LONGEST_WINDOW = 6400
 """Some 2,000 decisions, less than a second's work; a longer window makes a display stutter."""

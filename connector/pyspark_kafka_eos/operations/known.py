@@ -22,8 +22,7 @@ from pyspark_kafka_eos.options.translating import nearest
 
 
 def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Collection[str] = ()) -> None:
-    """UnknownPipeline where neither the ledger nor a
-    coordinator has the pipeline, or one of these ids of it."""
+    """UnknownPipeline where neither the ledger nor a coordinator has the pipeline, or one of these ids of it."""
     own = own_ids(cluster, pipeline)
     in_ledger: set[str] = set()
     decided = _decided_ids(cluster, ledger_topic, pipeline)

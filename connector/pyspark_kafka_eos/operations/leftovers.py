@@ -74,8 +74,9 @@ class Leftover:
 
     @property
     def last(self) -> str:
-        """The last part of the id: the slot's number, "driver"
-        or "batch"; empty where the id belongs to no pipeline."""
+        """The last part of the id: the slot's number, "driver" or "batch"; empty where the id belongs to no
+        pipeline.
+        """
         parsed = parse_transactional_id(self.transactional_id)
         return parsed.last if parsed else ""
 
@@ -111,12 +112,11 @@ def find_leftovers(
     ended: bool = False,
     look: Look | None = None,
 ) -> list[Leftover]:
-    """Every transactional id of a pipeline that the coordinators
-    list or the decision names: driver, batch, then slots.
+    """Every transactional id of a pipeline that the coordinators list or the decision names: driver, batch, then slots.
 
-    `ended`: a note in the ledger states that every marker of the decision was
-    seen, so it is not proven again. `look`: at the pipeline's ledger. BrokerUnavailable where a coordinator
-    cannot be asked: nothing is concluded from a part of the answers.
+    `ended`: a note in the ledger states that every marker of the decision was seen, so it is not proven again. `look`:
+    at the pipeline's ledger. BrokerUnavailable where a coordinator cannot be asked: nothing is concluded from a part of
+    the answers.
     """
     seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
     own = own_ids(cluster, pipeline) | set(seals)
@@ -245,8 +245,9 @@ def _proofs(
 
 
 def _producers(cluster: Cluster, views: Iterable[TransactionView], seals: Iterable[Seal]) -> States | None:
-    """What leaders report about producers, in every partition of
-    every topic that these wrote to; None without the right."""
+    """What leaders report about producers, in every partition of every topic that these wrote to; None without the
+    right.
+    """
     topics = {where.topic for view in views for where in view.partitions}
     topics |= {part.topic for seal in seals for part in seal.partitions}
     partitions: set[TopicPartition] = set()

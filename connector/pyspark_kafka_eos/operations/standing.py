@@ -75,9 +75,8 @@ def lost_ledger(
     cluster: Cluster, options: SinkOptions, pipeline: str, *, named: bool = True
 ) -> PipelineConflict | None:
     """What a run's start would raise because coordinators know what the ledger does not account for; None where it
-    would
-    not. `named`: by the user, so this is the pipeline's ledger; another pipeline without a decision may have another
-    one.
+    would not. `named`: by the user, so this is the pipeline's ledger; another pipeline without a decision may have
+    another one.
     """
     if _MADE_UP.fullmatch(pipeline):
         return None

@@ -22,9 +22,9 @@ from pyspark_kafka_eos.options.java_pattern import to_python
 Status = Literal["ok", "warn", "fail", "unknown"]
 
 SHORT_RETENTION_MS = 24 * 60 * 60 * 1000
-"""Below three days of retention, a query that stands still for a weekend loses
-its input; below one day, a night is enough. The warning starts at one day: half
-would miss the night, double would warn of Kafka's own short-lived topics."""
+"""Below three days of retention, a query that stands still for a weekend loses its input; below one day, a night is
+enough. The warning starts at one day: half would miss the night, double would warn of Kafka's own short-lived topics.
+"""
 
 
 @dataclass(frozen=True)

@@ -165,9 +165,8 @@ four times would take 10 ms a batch.
 
 ONCE = 10_000
 """Records in larger portions that a process leaves to Python before it compiles: 0.15 s of CPU in all. A run that
-begins reads the ledger
-since its last compaction, once: some thousands. A quarter would load numba for nearly every run that goes on; four
-times would take as long as loading it.
+begins reads the ledger since its last compaction, once: some thousands. A quarter would load numba for nearly every run
+that goes on; four times would take as long as loading it.
 """
 
 _portions = 0

@@ -62,9 +62,8 @@ class Section:
     """The uncompressed records of one batch to be, with room in front for its header.
 
     `digest` is the wrapping sum of its records' digests (0 where the writer makes none). `row` is set for a single
-    record
-    that is larger than a usual section: its row in the columns it came from. `machine_time`: the records' time is when
-    they were packed, by the clock of this machine.
+    record that is larger than a usual section: its row in the columns it came from. `machine_time`: the records' time
+    is when they were packed, by the clock of this machine.
     """
 
     partition: int
@@ -86,8 +85,7 @@ class Section:
 @dataclass(frozen=True)
 class Packed:
     """A record batch v2 without a producer: `stamp` puts that in, with the checksum. `crc`: CRC-32C of the records, as
-    they are
-    behind the header. `machine_time`: as its section's.
+    they are behind the header. `machine_time`: as its section's.
     """
 
     batch: memoryview = field(repr=False)

@@ -50,8 +50,7 @@ are few; many of them are a fault that more speed would not cure."""
 _SMALLEST_SECTION_BYTES = 16 * 1024
 
 _CHUNK_ROWS = 500
-"""Bad rows that are held as Python objects at once. Only
-their headers are; 500 rows of 10 headers are about 5 MB."""
+"""Bad rows that are held as Python objects at once. Only their headers are; 500 rows of 10 headers are about 5 MB."""
 
 _LONGEST_NAME = 249
 """Characters of a row's topic that are kept: no real topic has more."""

@@ -76,8 +76,9 @@ class WritePlan(WriteSettings):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to write or to measure: the
-        batch is finished, and only its plan still has to run."""
+        """Whether there is nothing to write or to measure: the batch is finished, and only its plan still has to
+        run.
+        """
         return self.only_slots is not None and not self.only_slots
 
     def in_zone(self, session_zone: str) -> WritePlan:

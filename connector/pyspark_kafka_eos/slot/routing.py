@@ -4,8 +4,7 @@ Owns: a slot's topics with their rules, the memory that open sections share, how
 Does not know: transactions, how a section is sent, what becomes of rows that cannot be written.
 Invariants:
 - A batch whose rows are refused leaves nothing of itself in a section.
-- Where unwritable rows do not fail the batch, a slot waits
-  only once for a new topic to appear in the metadata.
+- Where unwritable rows do not fail the batch, a slot waits only once for a new topic to appear in the metadata.
 """
 
 from __future__ import annotations
@@ -247,9 +246,9 @@ class Router:
         return mapping.take(codes).astype(np.int32)
 
     def _find_topic(self, name: str) -> None:
-        """UnknownTopic where a topic that a row names does not exist. With dead
-        letters, an unknown topic is requested once, and only the first one gets
-        the time that a new topic may take: there may be as many names as rows."""
+        """UnknownTopic where a topic that a row names does not exist. With dead letters, an unknown topic is requested
+        once, and only the first one gets the time that a new topic may take: there may be as many names as rows.
+        """
         if self.plan.dead_letter_topic is None:
             self._cluster.topic(name)
             return

@@ -45,8 +45,7 @@ class SharedSlotWriter(SlotWriter):
         return self._with_places(replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent))
 
     def give_up(self, error: BaseException) -> None:
-        """Send nothing more and log the reason for the other
-        tasks; the driver aborts the shared transaction."""
+        """Send nothing more and log the reason for the other tasks; the driver aborts the shared transaction."""
         if self._sender is not None:
             self._sender.stop(error)
 

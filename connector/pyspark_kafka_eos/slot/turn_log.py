@@ -52,9 +52,9 @@ SETTINGS = {
 }
 
 _WAIT_MS = 250
-"""How long the broker holds a read at the end of the log. The broker answers
-at once when there is a record, so a longer wait only delays the end of a
-task with nothing left to read; a shorter wait sends more empty reads."""
+"""How long the broker holds a read at the end of the log. The broker answers at once when there is a record, so a
+longer wait only delays the end of a task with nothing left to read; a shorter wait sends more empty reads.
+"""
 
 
 class _Connections:
@@ -113,8 +113,7 @@ class TurnLog:
         self._number += 1
 
     def new_events(self) -> Iterator[Event]:
-        """The events since the last call; waits a moment where
-        there are none. Call `close` after the last call."""
+        """The events since the last call; waits a moment where there are none. Call `close` after the last call."""
         if self._connection is None:
             connections = _connections()
             with connections.lock:

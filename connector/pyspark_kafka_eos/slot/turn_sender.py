@@ -1,14 +1,13 @@
 """Sending under an identity that all tasks of a batch share: each partition's batches go in this task's turn.
 
-Owns: the batches that a task has packed and not sent yet,
-the thread that sends them, the thread that reads the turns.
+Owns: the batches that a task has packed and not sent yet, the thread that sends them, the thread that reads the turns.
 Does not know: rows, Spark, whose turn it is (`turns`), how the transaction ends.
 Invariants:
 - A batch is sent only during a turn, under the sequence at which the turn begins or a later one.
 - A turn is passed on only when everything sent in it is acknowledged.
 - The bytes held are bounded by `MOST_HELD_BYTES` and the producer's own bound.
-- A task that fails logs that for the others, which then stop. It
-  leaves the transaction to the driver, which fences before it aborts.
+- A task that fails logs that for the others, which then stop. It leaves the transaction to the driver, which fences
+  before it aborts.
 
 Three threads: the caller's thread packs and gives batches; `_carry` sends, asks for turns and passes them on;
 `_listen` reads the events of all tasks. One lock guards what they share; it is never held during I/O.
@@ -38,9 +37,9 @@ MOST_HELD_BYTES = 32 * 1024 * 1024
 double only adds to the memory of every task."""
 
 ASK_BYTES = 8 * 1024 * 1024
-"""The size from which on a task asks for the turns that it lacks. Passing a
-turn on takes a few milliseconds, in which this much is packed. Half passes
-turns on twice as often; double leaves little room until `MOST_HELD_BYTES`."""
+"""The size from which on a task asks for the turns that it lacks. Passing a turn on takes a few milliseconds, in which
+this much is packed. Half passes turns on twice as often; double leaves little room until `MOST_HELD_BYTES`.
+"""
 
 _STEP_BYTES = 4 * 1024 * 1024
 """Bytes sent before the next check for turns that can be passed on: fewer than the five requests that a broker may have
@@ -57,8 +56,9 @@ answer.
 
 @dataclass
 class _Queue:
-    """One partition. `left`: how many batches may still be sent in
-    a turn that another task waits for, None where none does."""
+    """One partition. `left`: how many batches may still be sent in a turn that another task waits for, None where none
+    does.
+    """
 
     waiting: deque[tuple[int, Packed]] = field(default_factory=deque)
     wanted: bool = False
@@ -162,8 +162,9 @@ class TurnSender:
         return self._producer.seal(slot, records=records, size_bytes=size_bytes, digest=digest)
 
     def stop(self, error: BaseException) -> None:
-        """Send nothing more, log the reason for the other tasks,
-        and leave the transaction to the driver. Best effort."""
+        """Send nothing more, log the reason for the other tasks, and leave the transaction to the driver. Best
+        effort.
+        """
         self._fail(error)
         # First, because the sending thread may wait for room in it.
         self._producer.stop()
@@ -278,8 +279,7 @@ class TurnSender:
         crash_points.reached("mid-produce")
 
     def _say(self, ended: dict[TopicPartition, int], asked: list[TopicPartition], *, last: bool) -> None:
-        """Log which turns are over and which are wanted. Stores
-        both first, because the answer may come at once."""
+        """Log which turns are over and which are wanted. Stores both first, because the answer may come at once."""
         if not ended and not asked:
             return
         with self._changed:

@@ -5,8 +5,8 @@ Does not know: how the events travel (all tasks read them in one order, from one
 Invariants:
 - A partition has at most one holder.
 - A turn begins at the sequence that the one before ended with.
-- Of a task's starts, at most one is ever granted a turn. Where
-  a second start comes after that, no turn is granted any more.
+- Of a task's starts, at most one is ever granted a turn. Where a second start comes after that, no turn is granted any
+  more.
 
 Why turns: sequences are counted per (producer id, epoch, partition), and the broker accepts them only without
 a gap, so two tasks cannot write to one partition side by side. Why starts are tracked: if two starts of a
@@ -54,8 +54,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Passed:
-    """Everything that the start sent to a partition is
-    acknowledged; the next turn begins at `next_sequence`."""
+    """Everything that the start sent to a partition is acknowledged; the next turn begins at `next_sequence`."""
 
     task: int
     start: str

@@ -5,8 +5,7 @@ Does not know: Spark (rows come as Arrow batches), the decision; where rows go, 
 Invariants:
 - A seal is returned only when every record is acknowledged.
 - A slot without rows opens no transaction.
-- A row that cannot be written raises before anything of
-  its Arrow batch is sent, and the transaction is aborted.
+- A row that cannot be written raises before anything of its Arrow batch is sent, and the transaction is aborted.
 - A slot consumes every row that it gets, even where it sends nothing.
 - Records that a slot may not send are counted and digested as if it sent them.
 """
@@ -47,9 +46,9 @@ from pyspark_kafka_eos.slot.plan import WritePlan
 from pyspark_kafka_eos.slot.routing import Bytes, Router, routed_as_decided
 
 _LATE_MS = 5_000
-"""A task that begins to write this long after its batch was planned first asks
-whether the batch is over, which takes one request. Most tasks never ask; clocks
-that differ only make a task ask. Double or half changes how many tasks do."""
+"""A task that begins to write this long after its batch was planned first asks whether the batch is over, which takes
+one request. Most tasks never ask; clocks that differ only make a task ask. Double or half changes how many tasks do.
+"""
 
 _MOST_RECORD_BYTES = 2**31 - 1
 """No record can be larger: a batch's length is an int32."""
@@ -151,8 +150,9 @@ class SlotWriter:
         return self._with_places(replace(seal, retries=self.retries, dead_letters=dead_letters))
 
     def abort(self) -> None:
-        """Abort what was written, as far as the coordinator can be
-        reached; otherwise the next epoch or the timeout does."""
+        """Abort what was written, as far as the coordinator can be reached; otherwise the next epoch or the timeout
+        does.
+        """
         if isinstance(self._producer, Producer) and self.plan.transactional:
             self._producer.abort()
 
@@ -235,8 +235,7 @@ class SlotWriter:
         return False
 
     def _limit_for(self, section: Section, where: TopicPartition) -> int | None:
-        """The limit for a record that is alone in its batch
-        because of its size; None where no limit matters."""
+        """The limit for a record that is alone in its batch because of its size; None where no limit matters."""
         if section.row is None or self._router is None:
             return None
         return self._router.limit_of(where.topic)
@@ -263,8 +262,9 @@ class SlotWriter:
         self._parts[where] = (records + section.count, (digest + section.digest) & 0xFFFFFFFFFFFFFFFF)
 
     def _with_places(self, seal: Seal) -> Seal:
-        """The seal with the topics as they were routed by, each partition's share
-        of the digest, and the partitions that were only measured."""
+        """The seal with the topics as they were routed by, each partition's share of the digest, and the partitions
+        that were only measured.
+        """
         seal = replace(seal, topics=self._topics(), basis=self._basis(), expired=self._expired())
         if len(self._parts) < 2 and not self.plan.only_partitions:
             # One partition has all of it.
@@ -319,10 +319,9 @@ def _require_undecided(cluster: Cluster, plan: WritePlan, planned_by: ProducerId
     """ProducerFenced where the driver's id has moved on since the batch was planned: it is decided, given up or another
     run's.
 
-    A task that is cut off from the driver would abort the decided transaction of its
-    slot by initialising the slot's id. This check makes that rare, not impossible: the
-    batch may still be decided between the answer and the request. (With transaction
-    version 1 the first decision of a run of foreachBatch does not move the id.)
+    A task that is cut off from the driver would abort the decided transaction of its slot by initialising the slot's
+    id. This check makes that rare, not impossible: the batch may still be decided between the answer and the request.
+    (With transaction version 1 the first decision of a run of foreachBatch does not move the id.)
     """
     view = Transactions(cluster).describe([plan.driver_id])[plan.driver_id]
     known = view.state != "NotFound"

@@ -27,8 +27,7 @@ _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 _MOST_OPEN = 256
 """Checkpoints whose file systems a process keeps, as many as the metrics keep queries. Spark gives the queries of a
-driver in turn to
-one process: with fewer than there are queries, each batch would connect anew.
+driver in turn to one process: with fewer than there are queries, each batch would connect anew.
 """
 
 _WAY_OUT = (

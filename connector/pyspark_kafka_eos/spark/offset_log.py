@@ -177,9 +177,8 @@ def lower_offsets(sources: Iterable[Position]) -> dict[TopicPartition, GroupOffs
 
 def begins_elsewhere(ended: Sequence[str], source_offsets: Sequence[str], before: Sequence[str] | None) -> list[str]:
     """Where a batch begins elsewhere than another query's batch `ended`, in words; of partitions of which both say that
-    they are of the
-    same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None for the first
-    one.
+    they are of the same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None
+    for the first one.
     """
     sources = kafka_sources(source_offsets)
     # A first batch without a beginning of its own ends where it began.

@@ -67,8 +67,7 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
 
 PRELOADED = ["tests.pyspark_kafka_eos.commit.child", "pyspark_kafka_eos.cli.app", "pytest"]
 """What the server has imported that children are forked from; the first test that needs one starts it for all of them.
-pytest is
-what each child would import else: it prepares the main module of its parent.
+pytest is what each child would import else: it prepares the main module of its parent.
 """
 
 RunBatch = Callable[[dict[str, Any]], dict[str, Any]]

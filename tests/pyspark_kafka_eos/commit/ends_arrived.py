@@ -1,9 +1,8 @@
 """A moment that no point of the code can be: the driver's ends are on their way, and only some of them have arrived.
 
 The driver sends all ends at once, so this depends on the network. Here the driver is stopped before it sends any, and
-the first
-ones are asked for by somebody else: the coordinators are then as they would be, and the driver's own path is not
-touched.
+the first ones are asked for by somebody else: the coordinators are then as they would be, and the driver's own path is
+not touched.
 
 Owns: the name of that moment beside those of `pyspark_kafka_eos.crash_points`, and asking for the ends.
 Does not know: what happens to the driver then.

@@ -33,9 +33,8 @@ TIMEOUT_MS = 16 * 60 * 1000
 class History:
     """`scope`: of the pipeline. `forgotten`: whose marker the broker forgets, "data" (one partition of several) or
     "ledger" (the decision's own). `killed_first`: where the run before the one that mends is killed, for a forgotten
-    marker of the ledger,
-    and for repairs. `point`: where the process is killed that mends. `late`: whether the next run begins only when
-    every timeout is over.
+    marker of the ledger, and for repairs. `point`: where the process is killed that mends. `late`: whether the next run
+    begins only when every timeout is over.
     """
 
     scope: str

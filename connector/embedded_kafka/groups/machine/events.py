@@ -38,8 +38,8 @@ class Refusal(Enum):
 
 @dataclass(frozen=True)
 class Join:
-    """JoinGroup. `new_member_id` is the id for a member that
-    has none yet; the shell generates it, because it is random.
+    """JoinGroup. `new_member_id` is the id for a member that has none yet; the shell generates it, because it is
+    random.
 
     `require_known_member_id`: version 4 and later (KIP-394). `skips_assignment`: version 9 and later, the client
     understands that a returning static leader need not assign.
@@ -88,8 +88,9 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Leave:
-    """Members leave: (member id, instance id) each; an empty
-    member id names a static member by its instance id only."""
+    """Members leave: (member id, instance id) each; an empty member id names a static member by its instance id
+    only.
+    """
 
     now_ms: int
     members: tuple[tuple[str, str | None], ...]

@@ -2,8 +2,7 @@
 
 Owns: admission, member ids, the return of members.
 Does not know: deadlines other than a member's own, what follows once all have joined.
-Invariants: a refused request leaves the group as it was,
-except that a member for which there is no room is removed.
+Invariants: a refused request leaves the group as it was, except that a member for which there is no room is removed.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from embedded_kafka.groups.machine.rebalance import answer_with_generation, prep
 from embedded_kafka.groups.machine.value import Draft, Group, State, Step, refusal_of
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a member that never got an answer may wait for its first one: Kafka's
-value. A member cannot send heartbeats before it has its id; without this limit a
-client that gave up would keep its place in a slow rebalance indefinitely."""
+"""How long a member that never got an answer may wait for its first one: Kafka's value. A member cannot send heartbeats
+before it has its id; without this limit a client that gave up would keep its place in a slow rebalance indefinitely.
+"""
 
 
 def _has_room(group: Group, member_id: str) -> bool:
@@ -42,8 +41,7 @@ def _supports(group: Group, event: Join) -> bool:
 Rejoined = Callable[[Draft, Join], None]
 """What a known member's request does."""
 Replaced = Callable[[Draft, Join, str | None], None]
-"""What follows once a static member has come back under
-a new id; the third argument is the previous leader."""
+"""What follows once a static member has come back under a new id; the third argument is the previous leader."""
 
 
 def _join(group: Group, event: Join, rejoined: Rejoined, replaced: Replaced) -> Step:
@@ -140,8 +138,7 @@ def _replace_static(draft: Draft, event: Join, old: Member) -> None:
 def _update(draft: Draft, event: Join) -> None:
     member = draft.group.members[event.member_id]
     if member.join_ticket is not None:
-        # The member asked again, so no client reads the answer
-        # to its earlier request; but that request waits here.
+        # The member asked again, so no client reads the answer to its earlier request; but that request waits here.
         draft.say(AnswerJoin(member.join_ticket, member.member_id, Refusal.REBALANCE_IN_PROGRESS))
     draft.put(
         replace(
@@ -194,14 +191,14 @@ def on_join_preparing(group: Group, event: Join) -> Step:
 
 
 def on_join_completing(group: Group, event: Join) -> Step:
-    """A member that missed its answer gets it again; a new member,
-    or one with other protocols, restarts the rebalance."""
+    """A member that missed its answer gets it again; a new member, or one with other protocols, restarts the
+    rebalance.
+    """
     return _join(group, event, _rejoin_completing, _prepare_again)
 
 
 def on_join_stable(group: Group, event: Join) -> Step:
-    """The leader, a new member, or one with other protocols
-    starts a rebalance; a returning static member does not."""
+    """The leader, a new member, or one with other protocols starts a rebalance; a returning static member does not."""
     return _join(group, event, _rejoin_stable, _return_of_static)
 
 

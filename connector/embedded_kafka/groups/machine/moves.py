@@ -1,7 +1,6 @@
 """One consumer group of the classic protocol: every state it can be in and every move between them.
 
-Owns: the table of moves; members, generation, leader,
-protocol, which member waits for which answer, every deadline.
+Owns: the table of moves; members, generation, leader, protocol, which member waits for which answer, every deadline.
 Does not know: offsets, the log's form, sockets, the time of day, how member ids are generated.
 Invariants:
 - A group without members is EMPTY or on its way there.
@@ -204,8 +203,7 @@ def on_commit_empty(group: Group, event: CommitOffsets) -> Step:
 
 
 def on_commit(group: Group, event: CommitOffsets) -> Step:
-    """Members of this generation may commit, which extends
-    their sessions; strangers only in a transaction."""
+    """Members of this generation may commit, which extends their sessions; strangers only in a transaction."""
     stranger = event.generation < 0 and not event.member_id and event.instance_id is None
     draft = Draft(group)
     if stranger:

@@ -19,8 +19,7 @@ def _rebalance_timeout_ms(group: Group) -> int:
 
 
 def prepare(draft: Draft, now_ms: int) -> None:
-    """All members have to join again. The caller tries to
-    complete afterwards, because all may be there already."""
+    """All members have to join again. The caller tries to complete afterwards, because all may be there already."""
     group = draft.group
     if group.state is State.COMPLETING_REBALANCE:
         draft.answer_syncs(Refusal.REBALANCE_IN_PROGRESS, now_ms)
@@ -41,8 +40,7 @@ def prepare(draft: Draft, now_ms: int) -> None:
 
 
 def try_to_complete(draft: Draft, now_ms: int) -> None:
-    """Begin the next generation if all have joined, or if
-    the time for it is over; nothing in any other state."""
+    """Begin the next generation if all have joined, or if the time for it is over; nothing in any other state."""
     group = draft.group
     if group.state is not State.PREPARING_REBALANCE or group.join_deadline_ms is None:
         return

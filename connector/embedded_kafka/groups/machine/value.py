@@ -136,8 +136,7 @@ class Draft:
             self.say(AnswerSync(member.sync_ticket, refusal))
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a reserved id. Its waiting requests
-        are refused; if it led, the next member leads."""
+        """Remove a member or a reserved id. Its waiting requests are refused; if it led, the next member leads."""
         group = self.group
         member = group.members.get(member_id)
         if member is not None:

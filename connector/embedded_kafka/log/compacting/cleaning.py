@@ -1,7 +1,6 @@
 """The part of a compacted log that may be cleaned, and whether cleaning it is worth the cost.
 
-Owns: Kafka's rules: the dirty part, the uncleanable part, the ratio, the lags, which
-segments are cleaned into one.
+Owns: Kafka's rules: the dirty part, the uncleanable part, the ratio, the lags, which segments are cleaned into one.
 Does not know: records, files.
 Invariants: the active segment is never due, nor are segments that contain or follow the last stable offset.
 """

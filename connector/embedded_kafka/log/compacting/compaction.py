@@ -113,8 +113,7 @@ class Transactions:
         return False
 
     def marker(self, header: BatchHeader, batch: memoryview) -> tuple[bool, AbortedTransaction | None]:
-        """Whether no record of the marker's transaction is left; otherwise, for an
-        aborted one, its index entry."""
+        """Whether no record of the marker's transaction is left; otherwise, for an aborted one, its index entry."""
         self._come_to(header.last_offset)
         if header.count == 0:
             return True, None
@@ -312,8 +311,7 @@ class Compaction:
         return header.control and header.producer_epoch == state.epoch
 
     def _replace(self, group: list[Segment], cleaned: Segment) -> bool:
-        """The new segment replaces the group; False where a segment of the group was
-        removed in the meantime."""
+        """The new segment replaces the group; False where a segment of the group was removed in the meantime."""
         at = self._segments.index(group[0]) if group[0] in self._segments else -1
         if at < 0 or self._segments[at : at + len(group)] != group:
             return False

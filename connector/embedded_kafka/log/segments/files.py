@@ -153,8 +153,7 @@ def _behind(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
 
 
 def write_whole(path: Path, content: Buffer) -> None:
-    """Replace a small file. After a crash it is the old or the new one; the new one is on
-    disk before this returns."""
+    """Replace a small file. After a crash it is the old or the new one; the new one is on disk before this returns."""
     beside = path.with_name(path.name + ".new")
     try:
         with beside.open("wb") as file:
@@ -187,8 +186,7 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(directory: Path) -> Iterator[None]:
-    """Turn an OSError into Refused(KAFKA_STORAGE_ERROR): the client retries, and
-    succeeds once there is room."""
+    """Turn an OSError into Refused(KAFKA_STORAGE_ERROR): the client retries, and succeeds once there is room."""
     try:
         yield
     except OSError as error:

@@ -47,8 +47,7 @@ class EntryFile:
         return bytes(self._grown) if self._grown is not None else self.path.read_bytes()
 
     def save(self) -> None:
-        """Write the complete file to disk, and keep growing in memory. OSError
-        leaves everything as it was."""
+        """Write the complete file to disk, and keep growing in memory. OSError leaves everything as it was."""
         if self._grown is not None:
             write_whole(self.path, self._grown)
 
@@ -133,8 +132,7 @@ class TimeIndex:
         self._base = base_offset
 
     def add(self, timestamp_ms: int, offset: int) -> None:
-        """Up to this offset no timestamp is higher. No effect where the timestamp is not
-        above the last entry's."""
+        """Up to this offset no timestamp is higher. No effect where the timestamp is not above the last entry's."""
         last = self.last()
         if last is None or timestamp_ms > last[0]:
             self.entries.add(timestamp_ms, offset - self._base)

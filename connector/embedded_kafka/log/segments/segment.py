@@ -23,15 +23,13 @@ from embedded_kafka.refusals import Refused
 from kafka_core.protocol.error_codes import Code
 
 _CHUNK_BYTES: Final = 1024 * 1024
-"""Bytes per read of a scan: the largest usual batch. Half would read such batches
-twice; double gains nothing."""
+"""Bytes per read of a scan: the largest usual batch. Half would read such batches twice; double gains nothing."""
 
 _WINDOW_BYTES: Final = 4096
 """Bytes per read of a search for headers: the usual distance between two entries of the index."""
 
 _REMEMBERED_PLACES: Final = 64
-"""Readers per segment that find their next batch without a search; further ones search,
-in some 50 microseconds."""
+"""Readers per segment that find their next batch without a search; further ones search, in some 50 microseconds."""
 
 _BEHIND: Final = (-1, 0)
 """The result of a walk over a cleaned segment that has no batch left from an offset on."""

@@ -29,8 +29,7 @@ _SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def clean_up_to(directory: Path) -> int | None:
-    """The offset before which the log is clean; None if the log was never cleaned. A
-    garbled note only costs time."""
+    """The offset before which the log is clean; None if the log was never cleaned. A garbled note only costs time."""
     try:
         return int(json.loads((directory / NOTE).read_bytes())["offset"])
     except FileNotFoundError:

@@ -72,8 +72,7 @@ def judge_v1(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
 def judge_v2(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
     """The result of an EndTxn from version 5 on."""
     if busy:
-        # Checked first: while the markers of the last epoch
-        # are written, the next producer id is not here yet.
+        # Checked first: while the markers of the last epoch are written, the next producer id is not here yet.
         return Refusal.CONCURRENT_TRANSACTIONS
     given = event.identity
     # The end that is repeated has exchanged the producer id, because the epochs of the old one ran out.

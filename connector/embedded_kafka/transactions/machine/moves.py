@@ -1,13 +1,11 @@
 """The transaction coordinator's view of one transactional id: every state it can be in and every move between them.
 
-Owns: the current producer, the partitions of its transaction,
-how that ends, which answers a repeated request gets.
+Owns: the current producer, the partitions of its transaction, how that ends, which answers a repeated request gets.
 Does not know: the log's form, partitions, sockets, the time of day, where producer ids come from.
 Invariants:
 - A change is prepared, logged, and only then made (`pending` until then).
 - While one change is pending, no other is prepared.
-- A decision is never taken back: PREPARE_COMMIT leads to
-  COMPLETE_COMMIT only, PREPARE_ABORT to COMPLETE_ABORT only.
+- A decision is never taken back: PREPARE_COMMIT leads to COMPLETE_COMMIT only, PREPARE_ABORT to COMPLETE_ABORT only.
 - The epoch never goes down under one producer id.
 Sources: KIP-98, KIP-360 (safe epoch bump), KIP-588 (PRODUCER_FENCED), KIP-890 (version 2), KIP-939 (no timeout).
 Order of checks and codes are those of Kafka 4.3's coordinator; where 3.9 differs, the handler states it.
@@ -136,8 +134,7 @@ def _barred(value: Transaction, event: Init) -> Refusal | None:
     entry, expected = value.current, event.expected
     if expected is None or entry.epoch == NO_EPOCH or expected.producer_id == entry.producer_id:
         return None
-    # The producer id was exchanged because its epochs ran
-    # out, and the answer with the new one may have been lost.
+    # The producer id was exchanged because its epochs ran out, and the answer with the new one may have been lost.
     if expected.producer_id == entry.previous_producer_id and expected.epoch >= MAX_EPOCH - 1:
         return None
     return Refusal.PRODUCER_FENCED
@@ -165,9 +162,8 @@ def on_init(value: Transaction, event: Init) -> Step:
             return value, (NeedProducerId(),)
         return _prepare(value, producer_id=event.fresh_id, epoch=0, last_epoch=last_epoch, **fresh)
     if expected.epoch == entry.last_epoch:
-        # No other producer was initialised in between: that would have set the
-        # last epoch to -1. (At epoch 32766 Kafka answers UNKNOWN_SERVER_ERROR
-        # here: it checks for a used-up epoch before it checks for a repetition.)
+        # No other producer was initialised in between: that would have set the last epoch to -1. (At epoch 32766 Kafka
+        # answers UNKNOWN_SERVER_ERROR here: it checks for a used-up epoch before it checks for a repetition.)
         return _prepare(value, **fresh)
     return _refuse(value, Refusal.PRODUCER_FENCED)
 

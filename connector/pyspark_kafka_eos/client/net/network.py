@@ -197,8 +197,7 @@ class Network:
 
         At most `MOST_UNANSWERED` are on their way at once. Bounded by one request timeout (`timeout_ms`, else the
         settings') and two more for connecting, from the last answer on. `sent` is called on the loop's thread a moment
-        after all requests were
-        queued: they are in flight, most likely the last ones unanswered.
+        after all requests were queued: they are in flight, most likely the last ones unanswered.
         """
         asked = _Asked(self, requests, timeout_ms, sent)
         if requests:

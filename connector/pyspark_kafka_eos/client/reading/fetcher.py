@@ -108,10 +108,9 @@ _Ranges = dict[TopicPartition, Progress]
 class Fetcher:
     """Reads offset ranges of one cluster. Stateless between calls of `read`.
 
-    `fail_on_data_loss` as Spark's option of that name: offsets of a range that the broker no longer has raise
-    DataLoss, or are skipped with a warning. `rack`: where this process runs; leaders may send it to a follower
-    there. `stall_timeout_ms` bounds the time without any progress on a
-    range (the settings' delivery timeout where None).
+    `fail_on_data_loss` as Spark's option of that name: offsets of a range that the broker no longer has raise DataLoss,
+    or are skipped with a warning. `rack`: where this process runs; leaders may send it to a follower there.
+    `stall_timeout_ms` bounds the time without any progress on a range (the settings' delivery timeout where None).
     """
 
     def __init__(

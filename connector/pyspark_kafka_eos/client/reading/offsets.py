@@ -142,8 +142,8 @@ class Offsets:
         """Like `latest`, with the logs that end there, so that a later reader can verify the log.
 
         `known`: logs that the caller stands in. Of such a partition only a leader of that epoch or a later one is
-        believed, as long
-        as the topic is the same: one that was cut off from the others goes on to answer as the log was (KIP-320).
+        believed, as long as the topic is the same: one that was cut off from the others goes on to answer as the log
+        was (KIP-320).
         """
         return self._definite(dict.fromkeys(partitions, LATEST), isolation, deadline_ms, known)
 

@@ -129,8 +129,7 @@ class Delivery:
             token = next(self._tokens)
             base_sequence = self._sequences.get(where, _FRESH).next_sequence
         # Only this thread submits, so the sequence stays free. The bytes are finished (CRC included) without the lock,
-        # which is
-        # safe: the batch cannot be sent before its sequences are stored below.
+        # which is safe: the batch cannot be sent before its sequences are stored below.
         data = stamp(base_sequence)
         with self._changed:
             self._raise_error()

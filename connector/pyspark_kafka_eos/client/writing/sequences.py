@@ -8,8 +8,7 @@ Invariants:
   not know the producer takes any sequence as its first: the second batch, where the first one got a retriable error.
 - A batch that is being re-sent is the oldest, and it is alone in flight.
 - After a rejection nothing more is sent.
-- Where several tasks write in turn (scope=batch), one
-  continues only when none of its own batches is on its way.
+- Where several tasks write in turn (scope=batch), one continues only when none of its own batches is on its way.
 Sources: KIP-98; the idempotent producer's sections 5.2 (sequence numbers), 5.4 (drain) and 6 (in flight, order).
 """
 
@@ -67,8 +66,7 @@ class Enqueue:
 
 @dataclass(frozen=True)
 class Resume:
-    """Other tasks have written under this epoch since, in
-    turn; batches enqueued from now on follow theirs."""
+    """Other tasks have written under this epoch since, in turn; batches enqueued from now on follow theirs."""
 
     next_sequence: int
 

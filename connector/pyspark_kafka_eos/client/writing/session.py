@@ -4,8 +4,7 @@ Owns: which identity may write, which partitions are in the transaction, and how
 Does not know: sockets, batches, sequences, Spark, the time of day.
 Invariants:
 - One (producer id, epoch) carries one transaction, so after an end a new identity is needed.
-- A transaction into which nothing can have been put is
-  not ended at the coordinator (EndTxn would be refused).
+- A transaction into which nothing can have been put is not ended at the coordinator (EndTxn would be refused).
 - A partition or group counts as put in before the coordinator is asked to add it.
 - An end without an answer is OUTCOME_UNKNOWN, which only a definite answer or a proof leaves.
 - No event leaves FENCED or FATAL.
@@ -227,8 +226,9 @@ class Session:
 
     @property
     def opened(self) -> bool:
-        """Whether anything was put, or may have been put, into the
-        transaction, so that the coordinator may have it open."""
+        """Whether anything was put, or may have been put, into the transaction, so that the coordinator may have it
+        open.
+        """
         return bool(self.adding or self.added or self.groups)
 
     def handle(self, event: Event) -> tuple[Session, tuple[Effect, ...]]:
@@ -262,8 +262,9 @@ def on_initialized(value: Session, event: Initialized) -> Step:
 
 
 def on_renew(value: Session, event: Initialize) -> Step:
-    """Nothing was written under the identity: take the next one,
-    because the coordinator may have forgotten an idle id."""
+    """Nothing was written under the identity: take the next one, because the coordinator may have forgotten an idle
+    id.
+    """
     return on_initialize(value, event)
 
 
@@ -291,8 +292,7 @@ def on_partitions_added(value: Session, event: PartitionsAdded) -> Step:
 
 
 def on_need_offsets(value: Session, event: NeedOffsets) -> Step:
-    """Send them. From here on the coordinator may have them,
-    whatever its answer: the transaction has to be ended."""
+    """Send them. From here on the coordinator may have them, whatever its answer: the transaction has to be ended."""
     return replace(value, groups=value.groups | {event.group}), (SendOffsets(event.group),)
 
 

@@ -8,26 +8,23 @@ Invariants:
 - Commit and abort reuse the identity acquired at begin, so a process of an older run can do neither.
 - Nothing that is decided is aborted.
 
-Why no interleaving does harm. The beginning initialises the driver's id, which fences every older process of
-the pipeline (`going_on` does so too, where a run goes on with its next batch). It then reads the ledger,
-finishes what is decided, and only then plans tasks that write: so no task initialises a slot whose decided
-transaction is still open. The commit initialises the driver's id again,
-with the identity handed over; the coordinator allows that only while no other process has done so (KIP-360).
-The commit then reads the ledger, and what it finds stays true.
+Why no interleaving does harm. The beginning initialises the driver's id, which fences every older process of the
+pipeline (`going_on` does so too, where a run goes on with its next batch). It then reads the ledger, finishes what is
+decided, and only then plans tasks that write: so no task initialises a slot whose decided transaction is still open.
+The commit initialises the driver's id again, with the identity handed over; the coordinator allows that only while no
+other process has done so (KIP-360). The commit then reads the ledger, and what it finds stays true.
 
-- A process of an older run may commit late (a query was stopped in the middle; the
-  process continues by itself). If it decides before the new beginning fences it, the
-  new run reads its decision and finishes it. If it is fenced first, its slots are
-  rewritten under newer epochs, and its own aborts name epochs that are no longer valid.
+- A process of an older run may commit late (a query was stopped in the middle; the process continues by itself). If it
+  decides before the new beginning fences it, the new run reads its decision and finishes it. If it is fenced first, its
+  slots are rewritten under newer epochs, and its own aborts name epochs that are no longer valid.
 - An abort beside a commit of the same batch (which cannot be stopped from outside): the abort bumps the
   driver's epoch twice, because the commit may have received the same first answer. The bumps abort what the
   commit has open. Where the commit has decided, the ledger shows that, and nothing is aborted.
 - An abort beside a newer run: the abort's identity is no longer the id's, so the abort does nothing.
 - With scope=batch the decision is the end of `{pipeline}.batch`, which the abort initialises too. That either
   ends what the commit has open, or comes after the end and finds nothing open.
-- Slots that a repair has rewritten are open under a newer epoch than the decided
-  one. The proof finds the abort of the decided transaction in the log, and the
-  new seals are compared with the decision before they are recorded and ended.
+- Slots that a repair has rewritten are open under a newer epoch than the decided one. The proof finds the abort of the
+  decided transaction in the log, and the new seals are compared with the decision before they are recorded and ended.
 """
 
 from __future__ import annotations
@@ -67,8 +64,7 @@ def begin(
     """Take the pipeline over and plan the batch's tasks. `offset_log`: of a streaming query with a checkpoint. Raises
     what `PerTask.start` raises, with nothing written.
 
-    A batch that is already decided is finished here; in
-    its plan, only the slots that the broker aborted write.
+    A batch that is already decided is finished here; in its plan, only the slots that the broker aborted write.
     """
     if not options.transactional:
         plain = PlainDriver(cluster, options)
@@ -122,10 +118,11 @@ def finish(
 
 
 def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str) -> bool:
-    """Abort what is left open of a batch that will not be committed. False, with
-    nothing aborted, where the batch is decided, belongs to a newer run, or cannot be
-    judged now. Of a decided batch, only what its repair wrote in vain is aborted.
-    Never hides the error that led here: an unreachable broker returns False too."""
+    """Abort what is left open of a batch that will not be committed. False, with nothing aborted, where the batch is
+    decided, belongs to a newer run, or cannot be judged now. Of a decided batch, only what its repair wrote in vain is
+    aborted.
+    Never hides the error that led here: an unreachable broker returns False too.
+    """
     try:
         cluster = Cluster.shared(options.client, options.max_block_ms)
         if not options.transactional:
@@ -138,8 +135,7 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
         if decided is not None:
             log.warning("batch %d is decided, so it is not aborted; the next run finishes it", handover.batch_id)
             if _not_repaired(cluster, decided, handover):
-                # Every other slot was ended before the repair began,
-                # so every open transaction is the repair's own.
+                # Every other slot was ended before the repair began, so every open transaction is the repair's own.
                 driver.abandon(handover.batch_id, seals, reason)
             return False
         driver.abandon(handover.batch_id, seals, reason)
@@ -162,8 +158,7 @@ def _not_repaired(cluster: Cluster, decision: Decision, handover: Handover) -> b
 
 
 class _Written:
-    """The replay of a batch whose tasks are over: it returns
-    the seals of their repair, once, and nothing else."""
+    """The replay of a batch whose tasks are over: it returns the seals of their repair, once, and nothing else."""
 
     def __init__(self, handover: Handover, seals: Sequence[Seal], way_on: str) -> None:
         self._handover = handover

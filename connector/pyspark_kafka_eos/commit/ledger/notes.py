@@ -48,15 +48,13 @@ ENDED, SETTLED = "ended", "settled"
 """Of the keys of these two kinds."""
 
 _SEPARATOR = b"/"
-"""Between the pipeline and the note's kind. No pipeline's
-name may contain it, so no note has the key of a decision."""
+"""Between the pipeline and the note's kind. No pipeline's name may contain it, so no note has the key of a decision."""
 
 
 @dataclass(frozen=True)
 class Ended:
     """Every transaction of this decision is committed, with all markers. `decided_ms` and `repaired` tell it from
-    another
-    decision of the same batch id. `driver`: the identity of the driver's id then, None where it is not known.
+    another decision of the same batch id. `driver`: the identity of the driver's id then, None where it is not known.
     """
 
     query_id: str

@@ -10,8 +10,7 @@ Invariants:
 - Before a decision goes into another partition than the one before it, a note (`Moved`) is behind that one.
 
 Why the key's partition is enough where it has a decision with no such note behind it. Every writer of a later decision
-was an
-owner of the pipeline: it had fenced the one before, had waited for what that one had open, and knew the newest
+was an owner of the pipeline: it had fenced the one before, had waited for what that one had open, and knew the newest
 decision. Had it written elsewhere, its note would be there. A run whose metadata are older finds the note too, and in
 it how many partitions there are. Where several partitions have a decision, the one with the highest number is the
 newest: a decision counts from the one before it, so clocks and offsets play no part.

@@ -66,19 +66,18 @@ class Record:
 class LedgerView:
     """What the ledger contains of a pipeline at one moment.
 
-    `newest` is the newest committed decision; `ended`: whether a note states its end; `driver`: the identity of
-    the driver's id at that end, None where no note names it. `open` is a decision
-    without a marker; `settled`: whether a note states that it is committed all the same (then it may be
-    `newest` too). `all_open`: every decision without a marker that the producer of `open` wrote, `open` first;
-    the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
-    `unfinished`: those among them that may still be open, because they are younger than a decision that is not
-    ended. `mended_at`: where in the ledger each of `mendings` stands. `aborted`: id -> the newest identity that a note
-    states to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest
-    decision. `mended`: every
-    mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first
-    start. `where`: the partition that has `newest`. `renamed`: the newest note that the query goes on under another
-    name. `moved`: the note behind `newest` that a later decision may be in
-    another partition. `forgotten`: the newest record is a tombstone, so there is no such pipeline (any more).
+    `newest` is the newest committed decision; `ended`: whether a note states its end; `driver`: the identity of the
+    driver's id at that end, None where no note names it. `open` is a decision without a marker; `settled`: whether a
+    note states that it is committed all the same (then it may be `newest` too). `all_open`: every decision without a
+    marker that the producer of `open` wrote, `open` first; the next marker of that producer ends them all. `mendings`:
+    the newest note for each transactional id;
+    `unfinished`: those among them that may still be open, because they are younger than a decision that is not ended.
+    `mended_at`: where in the ledger each of `mendings` stands. `aborted`: id -> the newest identity that a note states
+    to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest decision.
+    `mended`: every mending that a note states. `ends`: every end that a note states. `began`: the newest note of a
+    first start. `where`: the partition that has `newest`. `renamed`: the newest note that the query goes on under
+    another name. `moved`: the note behind `newest` that a later decision may be in another partition. `forgotten`: the
+    newest record is a tombstone, so there is no such pipeline (any more).
     """
 
     newest: Decision | None = None
@@ -340,8 +339,7 @@ def _same_producer(record: Record, other: Record | None) -> bool:
 
 
 def _committed_by(marker: Batch, pending: dict[int, list[Record]]) -> Iterable[Record]:
-    """The pending records that a marker commits. A commit
-    or abort marker removes its producer from `pending`."""
+    """The pending records that a marker commits. A commit or abort marker removes its producer from `pending`."""
     kind = control_marker(marker).kind
     if kind is MarkerKind.OTHER:
         return []

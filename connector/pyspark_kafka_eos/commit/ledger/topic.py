@@ -53,15 +53,15 @@ SETTINGS = {
 }
 
 _WAIT_MS = 90_000
-"""How long to wait for a decision of this pipeline that has no end yet. Fencing ends
-a dead driver's decision at once. The wait is for a coordinator that moves, and covers
-the driver's timeout of 60 s, which the broker checks every 10 s. At half, a start
-would give up before that; at double, a hanging transaction is reported late."""
+"""How long to wait for a decision of this pipeline that has no end yet. Fencing ends a dead driver's decision at once.
+The wait is for a coordinator that moves, and covers the driver's timeout of 60 s, which the broker checks every 10 s.
+At half, a start would give up before that; at double, a hanging transaction is reported late.
+"""
 
 _SMALL_BYTES = 1024 * 1024
-"""Decisions up to this size fit any ledger topic whose limit was not
-lowered on purpose. Larger ones are always compared with the topic's limit;
-a process that has not read the limit sends one more request for it."""
+"""Decisions up to this size fit any ledger topic whose limit was not lowered on purpose. Larger ones are always
+compared with the topic's limit; a process that has not read the limit sends one more request for it.
+"""
 
 _REPLICAS_FOR_TWO = 3
 """Replicas from which on the ledger asks for two in sync: with three one may fail; with two none could."""
@@ -137,8 +137,9 @@ class Ledger:
 
     def look(self) -> LedgerView:
         """What the ledger contains of this pipeline now, in every partition where that may be; reads on from where the
-        last look ended. Does not wait, so a decision may be open. LedgerUnreadable
-        for a record under this pipeline's keys that cannot be read."""
+        last look ended. Does not wait, so a decision may be open. LedgerUnreadable for a record under this pipeline's
+        keys that cannot be read.
+        """
         return self._places.look()
 
     def mended(self) -> set[tuple[str, ProducerIdentity]]:

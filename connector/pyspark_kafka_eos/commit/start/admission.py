@@ -67,9 +67,9 @@ def refuse_conflict(
     batch_id: int,
     source_offsets: Sequence[str] | None,
 ) -> None:
-    """Refuse a batch of another query, one older than the newest decision,
-    or that decision's own batch with other source offsets. `source_offsets`:
-    those that Spark's offset log has for the batch, None where unknown."""
+    """Refuse a batch of another query, one older than the newest decision, or that decision's own batch with other
+    source offsets. `source_offsets`: those that Spark's offset log has for the batch, None where unknown.
+    """
     if newest is None:
         return
     facts: dict[str, str | int] = {
@@ -285,8 +285,9 @@ def ended_by_tombstone(options: SinkOptions, batch_id: int, by_whom: str) -> Pip
 
 
 def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[str, ...]:
-    """A pipeline may continue into another topic; the log and
-    the next decisions record where its earlier records are."""
+    """A pipeline may continue into another topic; the log and the next decisions record where its earlier records
+    are.
+    """
     topic = options.topic
     written = {part.topic for seal in (last.seals if last else ()) for part in seal.partitions}
     written.discard(options.dead_letter_topic or "")

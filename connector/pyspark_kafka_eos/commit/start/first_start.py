@@ -57,8 +57,7 @@ def admit(
     name.
 
     `known`: the pipeline's transactional ids that a coordinator has, in whatever state. `beside`: other pipelines that
-    this run of
-    the query writes too. `offset_log`: that of a streaming query, which no other write shares its id with.
+    this run of the query writes too. `offset_log`: that of a streaming query, which no other write shares its id with.
     """
     now = now if options.batch_id is None else replace(now, batch_id=options.batch_id)
     began, query_id, batch_id = view.began, now.query_id, now.batch_id

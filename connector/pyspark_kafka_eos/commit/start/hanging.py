@@ -22,8 +22,8 @@ def hanging(
     cluster: Cluster, topic: str | None, newest: Decision | None, ids: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
     """Transactional id -> the partitions of the output topic, and of the newest decision's topics, in which its
-    producer has
-    something open. `topic`: the output topic, None where the rows name theirs. `ids`: with their producer ids.
+    producer has something open. `topic`: the output topic, None where the rows name theirs. `ids`: with their producer
+    ids.
 
     UnknownTopic where `topic` does not exist, BrokerUnavailable where too few brokers say whether an earlier one does.
     """

@@ -34,8 +34,7 @@ def merge(
     transaction_version: int,
     two_phase: bool,
 ) -> Seal:
-    """One seal of the whole batch; AttemptRefused where the
-    tasks' record counts do not match their last sequences."""
+    """One seal of the whole batch; AttemptRefused where the tasks' record counts do not match their last sequences."""
     by_partition: dict[TopicPartition, list[SealedPartition]] = {}
     for seal in seals:
         shares = seal.shares
@@ -122,11 +121,11 @@ def require_whole(cluster: Cluster, seal: Seal, led: Mapping[TopicPartition, int
 def mismatch(
     seal: Seal, view: TransactionView, states: States | None, starts: Mapping[TopicPartition, int]
 ) -> Found | None:
-    """How the batch's transaction differs from what its tasks sealed,
-    before anything of the decision is in it; None where it does not.
+    """How the batch's transaction differs from what its tasks sealed, before anything of the decision is in it; None
+    where it does not.
 
-    `view` is the coordinator's view of the transaction, `states`
-    that of the partitions' leaders (None: no right to ask), `starts` where their logs begin.
+    `view` is the coordinator's view of the transaction, `states` that of the partitions' leaders (None: no right to
+    ask), `starts` where their logs begin.
     """
     sealed = partitions_of([seal])
     mine = view.state == "Ongoing" and view.identity == seal.identity
@@ -155,8 +154,7 @@ def mismatch(
 
 
 def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition, int] | None:
-    """A partition whose leader has a later last sequence than
-    the seal, with the leader's; None where there is none.
+    """A partition whose leader has a later last sequence than the seal, with the leader's; None where there is none.
 
     A task then wrote under the identity, and its seal is not among those of the batch.
     """

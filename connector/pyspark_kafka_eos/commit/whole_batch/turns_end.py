@@ -30,8 +30,9 @@ _REASON = (
     "its batch is being committed without this start of the task, whose rows another start has written or did not have"
 )
 _DEADLINE_S = 30.0
-"""How long the driver reads for its own record, which is
-acknowledged. As long as for the check beside which this runs."""
+"""How long the driver reads for its own record, which is acknowledged. As long as for the check beside which this
+runs.
+"""
 
 
 def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[int]) -> int | None:

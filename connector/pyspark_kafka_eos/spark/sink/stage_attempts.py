@@ -14,10 +14,9 @@ rows differ (seen on 4.2.1 and 4.3.0; 4.0.0 and 4.1.4 do not).
 
 What a task knows. Python's TaskContext has the stage's number and not its attempt's. It has the task's own number,
 though, which Spark counts over all tasks of the application in the order of their start. Between the last task of one
-attempt and the first one of
-the next there are two others at least: the one that could not fetch, and one of the stage that is run again. So where
-the numbers of n tasks lie within n + 1, there was one attempt. Where they do not, another job may have run beside, and
-Spark is asked.
+attempt and the first one of the next there are two others at least: the one that could not fetch, and one of the stage
+that is run again. So where the numbers of n tasks lie within n + 1, there was one attempt. Where they do not, another
+job may have run beside, and Spark is asked.
 
 Sources: Spark's DAGScheduler (FetchFailed, ResubmitFailedStages), TaskSchedulerImpl (one number for each start of a
 task).

@@ -143,8 +143,7 @@ class KnownLogs:
 
     def not_as_logged(self, cluster: Cluster, end: Position) -> dict[TopicPartition, str]:
         """The partitions of a logged batch whose topic is another one now, and why. A topic that does not exist is in
-        nobody's
-        way here: its tasks find out.
+        nobody's way here: its tasks find out.
         """
         # Where this run has planned a batch before, it has looked then. Else what this process knows may be of an
         # earlier query.

@@ -1,7 +1,6 @@
 """Arithmetic of the source's positions: the size of a micro-batch, the ranges that its tasks read.
 
-Owns: the division of a batch's limit and of its ranges over tasks, the
-detection of lost data when planning.
+Owns: the division of a batch's limit and of its ranges over tasks, the detection of lost data when planning.
 Does not know: brokers, pyspark.
 Invariants:
 - A limited batch never takes more than its limit and, where there is anything to read, at least one offset.
@@ -118,8 +117,7 @@ def plan(
 
 def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
     """Divide ranges into pieces of at most `max_records` offsets, then into about `min_partitions` pieces where there
-    are
-    fewer: Spark's division (minPartitions, maxRecordsPerPartition), so a job that migrates keeps its tasks.
+    are fewer: Spark's division (minPartitions, maxRecordsPerPartition), so a job that migrates keeps its tasks.
     """
     pieces = list(ranges)
     if max_records is not None:

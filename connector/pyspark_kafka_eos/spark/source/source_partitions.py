@@ -6,8 +6,7 @@ Invariants:
 - An option that names partitions names all of them.
 - A pattern matches no topic that this package makes for itself, as it matches none of Kafka's.
 - A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS, and more than
-  half of the brokers
-  say so: the answering broker may be behind, or cut off.
+  half of the brokers say so: the answering broker may be behind, or cut off.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A batch in one transaction that is begun in one process and committed in another, where it differs from one
-transaction per
-task: beside its own abort, beside a newer run, after a run of the other scope. Both transaction versions.
+transaction per task: beside its own abort, beside a newer run, after a run of the other scope. Both transaction
+versions.
 """
 
 from __future__ import annotations

@@ -77,8 +77,7 @@ def grow(world: World, count: int) -> None:
 
 def counts(*, back: bool) -> tuple[int, int, int]:
     """Three numbers of partitions, each larger than the one before, of which the second moves the key, and the third
-    moves it
-    again: back to where it was first, or to a third partition.
+    moves it again: back to where it was first, or to a third partition.
     """
     first = 8
     for second in range(first + 1, 40):

@@ -4,8 +4,7 @@ Owns: the format: entries, the check of the store's password, Sun's protection o
 Does not know: TLS, options.
 Invariants: a key that comes out of a store is in memory only; no message contains a part of it.
 Sources: sun.security.provider.JavaKeyStore and KeyProtector of OpenJDK. The libraries for it in Python are no longer
-kept up, and
-the format is closed: Java writes no other version of it.
+kept up, and the format is closed: Java writes no other version of it.
 """
 
 from __future__ import annotations

@@ -48,8 +48,7 @@ class Tls:
     """The options of TLS; the fields have the names of the pairs in `ClientSettings.security`.
 
     Files: *file; texts in PEM: *data; PKCS12 and JKS stores: *store with a password. `ssl_versions`: None for all, or
-    the one that is
-    allowed. `ssl_ciphers`: names of OpenSSL separated by colons, those of TLS 1.3 among them.
+    the one that is allowed. `ssl_ciphers`: names of OpenSSL separated by colons, those of TLS 1.3 among them.
     """
 
     ssl_cafile: str | None = None

@@ -71,8 +71,7 @@ def ask(oauth: OAuth, servers: tuple[str, ...]) -> Answer:
     """A token of the provider.
 
     TokenUnavailable where it raises ConnectionError or TimeoutError; errors of this package as they are; LoginRefused
-    for
-    any other. `servers`: the cluster's, for presets that find their region in the name.
+    for any other. `servers`: the cluster's, for presets that find their region in the name.
     """
     function, given = load(oauth), configuration(oauth)
     facts = {"provider": oauth.provider}
