@@ -189,7 +189,7 @@ class Node:
         self._connections[connection] = None
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def disconnected(self, connection: Connection) -> None:
         """The connection is closed."""
         self._connections.pop(connection, None)
 

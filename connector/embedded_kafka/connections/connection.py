@@ -52,7 +52,7 @@ class Server(Protocol):
     def admit(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
 
-    def forget(self, connection: Connection) -> None:
+    def disconnected(self, connection: Connection) -> None:
         """The connection is closed."""
 
     async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The socket is closed, by either side."""
-        self._server.forget(self)
+        self._server.disconnected(self)
         self._unread.drained(self._number)
         if self._worker is not None:
             self._worker.cancel()
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._large is not None:
             self._large_have += count
             if self._large_have == self._large_size:
-                self._take(self._large)
+                self._received(self._large)
                 self._large = None
             elif self._large_have == len(self._large):
                 self._large = _larger(self._large, self._large_size)
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             begin, end = at + 4, at + 4 + size
             if end <= self._have:
-                self._take(memoryview(bytes(self._view[begin:end])))
+                self._received(memoryview(bytes(self._view[begin:end])))
                 at = end
                 continue
             if size > _READ_BYTES - 4:
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer[: self._have - at] = self._buffer[at : self._have]
             self._have -= at
 
-    def _take(self, frame: memoryview) -> None:
+    def _received(self, frame: memoryview) -> None:
         self._frames.append(frame)
         self._arrived.set()
         if len(self._frames) >= _WAITING_AT_MOST and self._transport is not None and not self._paused:

@@ -104,7 +104,7 @@ class GroupCoordinator:
 
     def on_marker(self, partition: int, producer_id: int, commit: bool) -> None:
         """The partition's log has a marker: the producer's offsets there become visible, or are dropped."""
-        self._journal.end(partition, producer_id, commit=commit)
+        self._journal.end_transaction(partition, producer_id, commit=commit)
 
     # ---- members
 

@@ -123,9 +123,9 @@ class Journal:
         for where in partitions:
             self.offsets_of(group_id).forget(group_id, where)
 
-    def end(self, partition: int, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """The partition's log has a marker."""
-        self._store(partition).end(producer_id, commit=commit)
+        self._store(partition).end_transaction(producer_id, commit=commit)
 
     def _store(self, partition: int) -> OffsetStore:
         return self._stores.setdefault(partition, OffsetStore())
@@ -158,7 +158,7 @@ def _replay(
 ) -> None:
     """`keys`: a cache of decoded keys, because most records have one of few keys."""
     if batch.control_commit is not None:
-        store.end(batch.producer_id, commit=batch.control_commit)
+        store.end_transaction(batch.producer_id, commit=batch.control_commit)
         return
     for record in batch.records:
         name = record.key or b""

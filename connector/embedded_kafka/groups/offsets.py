@@ -85,7 +85,7 @@ class OffsetStore:
             if not self.pending[producer_id]:
                 del self.pending[producer_id]
 
-    def end(self, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """A marker: the producer's transaction has ended."""
         for group_id, offsets in self.pending.pop(producer_id, {}).items():
             if commit:

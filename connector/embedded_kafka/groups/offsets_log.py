@@ -203,7 +203,7 @@ class _Reader:
         return version
 
     def number(self, form: str) -> int:
-        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+        return int(struct.unpack(form, self._next(struct.calcsize(form)))[0])
 
     def count(self) -> int:
         return self._varint() - 1 if self._flexible else self.number(">i")
@@ -219,29 +219,29 @@ class _Reader:
         if size == -1:
             return None
         try:
-            return self._take(size).decode()
+            return self._next(size).decode()
         except UnicodeDecodeError as error:
             raise self._corrupt("a string is not UTF-8") from error
 
     def blob(self) -> bytes:
-        return self._take(self.count())
+        return self._next(self.count())
 
     def skip_tags(self) -> None:
         if self._flexible:
             for _ in range(self._varint()):
                 self._varint()
-                self._take(self._varint())
+                self._next(self._varint())
 
     def _varint(self) -> int:
         value = 0
         for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
+            byte = self._next(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
         raise self._corrupt("a varint has more than five bytes")
 
-    def _take(self, size: int) -> bytes:
+    def _next(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._data):
             raise self._corrupt("it ends too early")

@@ -197,7 +197,7 @@ class PartitionLog:
             producer_id, epoch, EndMarker(commit, coordinator_epoch), timestamp_ms=now_ms, base_offset=offset
         )
         self._write([batch], format_v2.own_header(batch), offset, now_ms, now_ms)
-        aborted = self._producers.end(accepted.state, offset, accepted.ended, commit=commit)
+        aborted = self._producers.end_transaction(accepted.state, offset, accepted.ended, commit=commit)
         if aborted is not None:
             self._segments[-1].aborted.add(aborted)
         return offset
@@ -241,7 +241,7 @@ class PartitionLog:
         self._unflushed = 0
         snapshot.write(file_path(self.directory, active.end_offset, ".snapshot"), self._producers)
         fresh = Segment(self.directory, active.end_offset, create=True)
-        active.seal()
+        active.deactivate()
         self._segments.append(fresh)
         self._active_since_ms = now_ms
         return fresh

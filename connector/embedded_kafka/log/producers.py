@@ -53,7 +53,7 @@ class Producers:
         if state.open_since is not None:
             self._open.setdefault(state.producer_id, state.open_since)
 
-    def end(self, state: ProducerState, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
+    def end_transaction(self, state: ProducerState, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
         """The producer's marker is in the log; returns an aborted transaction's entry for the index."""
         self._seen(state)
         self._open.pop(state.producer_id, None)
@@ -72,7 +72,9 @@ class Producers:
             self.put(after_batch(state, data_batch(header, header.base_offset), now_ms))
             return None
         ended = Marker(header.producer_epoch, marker.coordinator_epoch, header.base_offset, header.max_timestamp_ms)
-        return self.end(after_marker(state, ended, now_ms), header.base_offset, state.open_since, commit=marker.commit)
+        return self.end_transaction(
+            after_marker(state, ended, now_ms), header.base_offset, state.open_since, commit=marker.commit
+        )
 
     def shown(self) -> list[ActiveProducer]:
         """Every state in the form of DescribeProducers."""

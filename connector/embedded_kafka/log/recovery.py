@@ -95,7 +95,7 @@ def _recover(
         end_offset = mark["end_offset"]
         states = snapshot.read(file_path(directory, end_offset, ".snapshot"), now_ms)
         if states is not None:
-            segments[-1].resume()
+            segments[-1].activate()
             segments[-1].end_offset = end_offset
             return Recovered(segments, Producers(states), start_offset, clean=True)
         first = len(segments) - 1
@@ -225,7 +225,7 @@ def _scan(segments: list[Segment], first: int, interval_bytes: int, now_ms: int)
     _cut(scanned[-1], ends[-1])
     for segment in scanned[:-1]:
         segment.save()
-        segment.seal()
+        segment.deactivate()
     for segment, known in list(zip(scanned, states_at_base, strict=True))[1:]:
         snapshot.write(file_path(segment.directory, segment.base_offset, ".snapshot"), known)
     return producers

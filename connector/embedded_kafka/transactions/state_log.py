@@ -180,18 +180,18 @@ class _Reader:
         self._at = 0
 
     def number(self, form: str) -> int:
-        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+        return int(struct.unpack(form, self._next(struct.calcsize(form)))[0])
 
     def text(self, size: int) -> str:
         try:
-            return self._take(size).decode()
+            return self._next(size).decode()
         except UnicodeDecodeError:
             raise CorruptBatch("a name in the transaction log is not UTF-8", {"at": self._at}) from None
 
     def varint(self) -> int:
         number = 0
         for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
+            byte = self._next(1)[0]
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
@@ -202,10 +202,10 @@ class _Reader:
         found = []
         for _ in range(self.varint()):
             tag, size = self.varint(), self.varint()
-            found.append((tag, self._take(size)))
+            found.append((tag, self._next(size)))
         return found
 
-    def _take(self, size: int) -> bytes:
+    def _next(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._data):
             raise CorruptBatch(

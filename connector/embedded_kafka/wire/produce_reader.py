@@ -67,15 +67,15 @@ class _Reader:
         self._flexible = flexible
 
     def integer(self, size: int) -> int:
-        return int.from_bytes(self._take(size), "big", signed=True)
+        return int.from_bytes(self._next(size), "big", signed=True)
 
     def text(self) -> str | None:
         size = self._size(2)
-        return None if size < 0 else str(self._take(size), "utf-8")
+        return None if size < 0 else str(self._next(size), "utf-8")
 
     def records(self) -> memoryview | None:
         size = self._size(4)
-        return None if size < 0 else self._take(size)
+        return None if size < 0 else self._next(size)
 
     def size(self, fixed: int, what: str) -> int:
         size = self._size(fixed)
@@ -93,7 +93,7 @@ class _Reader:
             return size - 1
         return self.integer(fixed)
 
-    def _take(self, size: int) -> memoryview:
+    def _next(self, size: int) -> memoryview:
         end = self._at + size
         if end > len(self._frame):
             raise ValueError("it is shorter than its length fields require")

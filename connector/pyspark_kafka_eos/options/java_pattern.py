@@ -54,7 +54,7 @@ class _Translation:
     def run(self) -> str:
         """The pattern in Python's syntax."""
         if self._pattern.startswith("(?i)"):
-            self._take("(?i)")
+            self._copy("(?i)")
         while self._at < len(self._pattern):
             rest = self._pattern[self._at :]
             if rest[0] == "\\":
@@ -67,9 +67,9 @@ class _Translation:
                 quantifier = re.match(r"\{\d+(,\d*)?\}", rest)
                 if quantifier is None:
                     raise ValueError("a { that begins no quantifier such as {2,3}")
-                self._take(quantifier[0])
+                self._copy(quantifier[0])
             else:
-                self._take(rest[0])
+                self._copy(rest[0])
         try:
             translated = "".join(self._out)
             re.compile(translated, re.ASCII)
@@ -77,18 +77,18 @@ class _Translation:
             raise ValueError(str(error)) from None
         return translated
 
-    def _take(self, text: str, instead: str | None = None) -> None:
+    def _copy(self, text: str, instead: str | None = None) -> None:
         self._out.append(text if instead is None else instead)
         self._at += len(text)
 
     def _group(self, rest: str) -> None:
         named = re.match(r"\(\?<([A-Za-z][A-Za-z0-9]*)>", rest)
         if named is not None:
-            self._take(named[0], f"(?P<{named[1]}>")
+            self._copy(named[0], f"(?P<{named[1]}>")
             return
         for opening in _GROUPS:
             if rest.startswith(opening):
-                self._take(opening)
+                self._copy(opening)
                 return
         raise ValueError(f"the group {rest[:4]!r}; flags other than (?i) at the beginning cannot be used")
 
@@ -129,13 +129,13 @@ class _Translation:
     def _class(self) -> None:
         """A class in brackets. Java's unions and intersections of classes have no equal."""
         opening = "[^" if self._pattern.startswith("[^", self._at) else "["
-        self._take(opening)
+        self._copy(opening)
         if self._pattern.startswith("]", self._at):
             raise ValueError("a ] as the first in brackets; write it as \\]")
         while self._at < len(self._pattern):
             rest = self._pattern[self._at :]
             if rest[0] == "]":
-                self._take("]")
+                self._copy("]")
                 return
             if rest[0] == "[":
                 raise ValueError("brackets within brackets")
@@ -145,5 +145,5 @@ class _Translation:
                 self._out.append(self._escape(in_class=True))
             else:
                 # Python warns of doubled signs, which may get a meaning in a later version.
-                self._take(rest[0], "\\" + rest[0] if rest[0] in "&~|" else None)
+                self._copy(rest[0], "\\" + rest[0] if rest[0] in "&~|" else None)
         raise ValueError("a [ that is not closed")

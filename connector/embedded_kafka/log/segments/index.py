@@ -51,11 +51,11 @@ class EntryFile:
         if self._grown is not None:
             write_whole(self.path, self._grown)
 
-    def seal(self) -> None:
+    def deactivate(self) -> None:
         """Read from the file from now on; `save` has to come before."""
         self._grown = None
 
-    def resume(self) -> None:
+    def activate(self) -> None:
         """Load the file into memory, to keep growing."""
         self._grown = bytearray(self.path.read_bytes())
         self.close()

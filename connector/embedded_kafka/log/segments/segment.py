@@ -141,15 +141,15 @@ class Segment:
             entries.save()
         sync_directory(self.directory)
 
-    def seal(self) -> None:
+    def deactivate(self) -> None:
         """End appending; `save` has to come before."""
         for entries in self._entry_files:
-            entries.seal()
+            entries.deactivate()
 
-    def resume(self) -> None:
+    def activate(self) -> None:
         """Continue the segment after a clean end of the broker."""
         for entries in self._entry_files:
-            entries.resume()
+            entries.activate()
         last = self.index.last()
         self._bytes_since_entry = self.log.size - (0 if last is None else last[1])
         self._highest = self.times.last()
