@@ -108,6 +108,8 @@ def what_fetch_by_id_is_asked_for(play: Play) -> None:
         ],
     )  # fmt: skip
     play.ask("deleted", "DeleteTopics", 5, topic_names=[other], timeout_ms=10_000)
+    # The controller answers before the broker's metadata follow: until then Kafka serves the topic's log.
+    play.wait_until(lambda: play.metadata(other)["topics"][0]["error_code"] == 3, "it is gone")
     _fetch_by_id(play, "of a topic that was deleted", {ids[other]: [0]})
 
 
