@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 _WAIT_S = 60.0
@@ -26,6 +26,24 @@ class AnyKafka(Protocol):
     @property
     def data_dir(self) -> Path:
         """Where the broker keeps its data."""
+
+
+def delete_records(bootstrap_servers: str, topic: str, partition: int, before: int) -> int:
+    """Delete a partition's records before an offset; the log's start after it.
+
+    A broker that has just made the topic may not lead the partition yet; librdkafka does not ask again then.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    deadline = time.monotonic() + _WAIT_S
+    pause = threading.Event()
+    while True:
+        (answer,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
+        try:
+            return int(answer.result(_WAIT_S).low_watermark)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+        pause.wait(0.05)
 
 
 def settle(bootstrap_servers: str, topic: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
-from confluent_kafka.admin import AdminClient
 
 from kafka_core.errors import BrokerUnavailable, DataLoss, UnknownTopic
 from kafka_core.values import TopicPartition
@@ -17,24 +16,17 @@ from pyspark_kafka_eos.client.reading.offsets import Offsets
 from pyspark_kafka_eos.model import placed
 from tests.conftest import MakeTopic
 from tests.pyspark_kafka_eos.client.fetcher.conftest import Writers, end, records_of, write
-from tests.support.brokers import AnyKafka
+from tests.support.brokers import AnyKafka, delete_records
 
 pytestmark = pytest.mark.kafka
 
 Connect = Callable[[AnyKafka], Cluster]
 
 
-def delete_before(kafka: AnyKafka, topic: str, offset: int) -> None:
-    """Delete the records of partition 0 before an offset."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for answer in admin.delete_records([TheirPartition(topic, 0, offset)]).values():
-        answer.result(timeout=30)
-
-
 def test_both_ends_of_every_partition_are_found(kafka: AnyKafka, topic: MakeTopic, connect: Connect) -> None:
     name = topic(3)
     write(Writers(kafka.bootstrap_servers).plain(), name, 1, [{"value": b"x"}] * 10)
-    delete_before(kafka, name, 0)
+    delete_records(kafka.bootstrap_servers, name, 0, 0)
     offsets = Offsets(connect(kafka))
 
     partitions = offsets.partitions_of([name])
@@ -106,7 +98,7 @@ def test_deleted_offsets_stop_the_reader_before_anything_is_skipped(
     name = topic(1)
     where = TopicPartition(name, 0)
     write(Writers(kafka.bootstrap_servers).plain(), name, 0, [{"value": b"%d" % n} for n in range(10)])
-    delete_before(kafka, name, 4)
+    delete_records(kafka.bootstrap_servers, name, 0, 4)
     cluster = connect(kafka)
 
     with pytest.raises(DataLoss, match="offsets 1 to 3 are deleted") as caught:

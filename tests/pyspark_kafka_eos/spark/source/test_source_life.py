@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import StreamingQueryException
@@ -34,7 +33,7 @@ from tests.pyspark_kafka_eos.spark.source.source_query import (
     stream_of,
     values,
 )
-from tests.support.brokers import AnyKafka
+from tests.support.brokers import AnyKafka, delete_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,9 +94,7 @@ def admin(kafka: AnyKafka) -> AdminClient:
 
 def delete_before(kafka: AnyKafka, topic: str, offset: int) -> None:
     """What retention does."""
-    client = admin(kafka)
-    for answer in client.delete_records([Place(topic, 0, offset)]).values():
-        answer.result(30)
+    delete_records(kafka.bootstrap_servers, topic, 0, offset)
 
 
 def delete(kafka: AnyKafka, topic: str) -> None:

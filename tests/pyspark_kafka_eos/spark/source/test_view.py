@@ -18,7 +18,7 @@ from pyspark_kafka_eos.spark.source.source import KafkaPartition, KafkaStreamRea
 from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.conftest import MakeTopic, spark_is_at_least
 from tests.pyspark_kafka_eos.spark.source.positions import bare
-from tests.support.brokers import AnyKafka, settle
+from tests.support.brokers import AnyKafka, delete_records, settle
 from tests.support.logs import said_by
 
 pytestmark = pytest.mark.kafka
@@ -49,11 +49,7 @@ def make(kafka: AnyKafka, *names: str) -> None:
 
 def delete_before(kafka: AnyKafka, topic: str, offset: int) -> None:
     """What retention does."""
-    from confluent_kafka import TopicPartition as Place
-
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for answer in admin.delete_records([Place(topic, 0, offset)]).values():
-        answer.result(30)
+    delete_records(kafka.bootstrap_servers, topic, 0, offset)
 
 
 def ranges_of(kafka: AnyKafka, **options: object) -> list[tuple[int, int, int]]:
