@@ -135,7 +135,6 @@ class EmbeddedKafka(Server):
             make_private(directory)
             if self._security is not None:
                 self._keys = Keys(self._security, directory / "security")
-                self._config = self._keys.broker_settings | self._config
             if self._zookeeper is True:
                 self._own_zookeeper = LocalZooKeeper(data_dir=directory / "zookeeper").start()
             self._run()
@@ -166,7 +165,7 @@ class EmbeddedKafka(Server):
             # Not at the top: a program whose broker is a child process seldom needs this, and it loads the broker.
             from embedded_kafka.serving import judge
 
-            judge(directory, after)
+            judge(directory, self._settings(after))
         self._end(kill=False)
         try:
             self._config = after
@@ -349,12 +348,16 @@ class EmbeddedKafka(Server):
 
     # ---- the broker's life
 
+    def _settings(self, config: Mapping[str, str]) -> dict[str, str]:
+        """What the broker is started with: those of its logins, whose files the newest start has made, and `config`."""
+        return {**({} if self._keys is None else self._keys.broker_settings), **config}
+
     def _run(self) -> None:
         assert self._dir is not None
         zookeeper = self._own_zookeeper.hosts if self._own_zookeeper is not None else self._zookeeper
         assert not isinstance(zookeeper, bool)
         if self._in_process:
-            self._thread = _Thread(self._dir, self._port, zookeeper, self._config)
+            self._thread = _Thread(self._dir, self._port, zookeeper, self._settings(self._config))
             ready = self._thread.start()
         else:
             ready = self._spawn(zookeeper)
@@ -369,7 +372,7 @@ class EmbeddedKafka(Server):
         command = [
             sys.executable, "-m", "embedded_kafka", "--data-dir", str(self.data_dir), "--port", str(self._port),
             *(["--zookeeper", zookeeper] if zookeeper else []),
-            *(word for name, value in self._config.items() for word in ("--set", f"{name}={value}")),
+            *(word for name, value in self._settings(self._config).items() for word in ("--set", f"{name}={value}")),
         ]  # fmt: skip
         temporary = self.data_dir if self._given_dir is None else None
         self._child = spawn(command, log_path=log, temporary=temporary)

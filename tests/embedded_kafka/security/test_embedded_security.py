@@ -115,6 +115,20 @@ def test_a_security_shows_no_password() -> None:
     assert "alice-secret" not in repr(Security())
 
 
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_broker_that_was_stopped_starts_again_with_new_files(in_process: bool) -> None:
+    kafka = EmbeddedKafka(security="SASL_SSL", in_process=in_process)
+    kafka.start()
+    first = kafka.client_settings()["ssl.ca.location"]
+    kafka.stop()
+    try:
+        kafka.start()
+        assert kafka.client_settings()["ssl.ca.location"] != first
+        connects(ours(kafka.client_settings()))
+    finally:
+        kafka.stop()
+
+
 def test_without_openssl_the_command_is_named_and_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(OptionsError, match="openssl command, which is not on the PATH"):
