@@ -14,11 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.wheel import link_packages
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -42,11 +43,7 @@ def blocks(language: str) -> list[str]:
 def required(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages of this environment, without this one."""
     linked = tmp_path_factory.mktemp("packages")
-    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not entry.name.startswith(
-            ("pyspark_kafka_eos", "embedded_kafka", "kafka_core", "__editable__", "__pycache__")
-        ):
-            (linked / entry.name).symlink_to(entry)
+    link_packages(linked)
     return linked
 
 

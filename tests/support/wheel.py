@@ -48,6 +48,17 @@ def built(kind: str, sources: Path, directory: Path) -> Path:
     return directory / ended.stdout.splitlines()[-1]
 
 
+def link_packages(site: Path, only: Collection[str] | None = None) -> None:
+    """Link the packages of the environment that runs this into a directory, but for this project's own. `only`: the
+    names of the distributions whose packages are linked; None for all.
+    """
+    have = Path(sysconfig.get_path("purelib"))
+    names = {file.parts[0] for each in only or () for file in distribution(each).files or () if file.parts[0] != ".."}
+    for entry in have.iterdir() if only is None else map(have.joinpath, sorted(names)):
+        if not entry.name.startswith(OURS) and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+
+
 def environment(directory: Path, wheel: Path, only: Collection[str] | None = None) -> Path:
     """The Python of a new environment with this wheel and the packages of the environment that runs this.
 
@@ -56,11 +67,7 @@ def environment(directory: Path, wheel: Path, only: Collection[str] | None = Non
     subprocess.run([sys.executable, "-m", "venv", directory], check=True)
     python = directory / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(directory), "platbase": str(directory)}))
-    have = Path(sysconfig.get_path("purelib"))
-    names = {file.parts[0] for each in only or () for file in distribution(each).files or () if file.parts[0] != ".."}
-    for entry in have.iterdir() if only is None else map(have.joinpath, sorted(names)):
-        if not entry.name.startswith(OURS) and not (site / entry.name).exists():
-            (site / entry.name).symlink_to(entry)
+    link_packages(site, only)
     subprocess.run(
         [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], check=True,
         env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},

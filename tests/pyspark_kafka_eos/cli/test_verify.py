@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient
 
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.per_task import PerTask
@@ -25,7 +23,7 @@ from tests.pyspark_kafka_eos.commit.judge import read_all, settings_for
 from tests.pyspark_kafka_eos.commit.ledger.test_ledger_lost import delete
 from tests.pyspark_kafka_eos.commit.test_damage import following, newest_value, put, with_options
 from tests.pyspark_kafka_eos.commit.test_repair import abort_slot
-from tests.support.brokers import AnyKafka
+from tests.support.brokers import AnyKafka, delete_records
 
 pytestmark = pytest.mark.kafka
 
@@ -220,9 +218,7 @@ def test_records_that_retention_or_somebody_removed_are_gone_which_is_no_verdict
     if how == "topic":
         delete(kafka, topic)
     else:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        for done in admin.delete_records([Place(topic, 2, 5)]).values():
-            done.result(30)
+        delete_records(kafka.bootstrap_servers, topic, 2, 5)
 
     answer = call(kafka, "verify", name_of(settings))
 
