@@ -41,6 +41,7 @@ BOUNDS: dict[str, str] = {
     "client.reading.log_reader::read_raw::while": "timeout_ms of the caller, 30 s",
     "client.net.network::Network._close_connections::wait": "by the loop's next round, or after a second, and the thread is left",
     "client.net.network::Network.call_many::wait": "a request's time and two more for connecting without any answer, a second at a time",
+    "client.net.network::Network.versions_of::wait": "timeout_ms of the caller and a second",
     "client.reading.offsets::Offsets.partitions_of::while": "patience_ms of the caller for topics that are missing, then 60 s",
     "client.net.fast_socket::_Receiver.read_socket::recv_into": "by the socket, which does not block",
     "client.writing.unconfirmed::Unconfirmed._await::wait": "four request timeouts, after which the batches count as lost",

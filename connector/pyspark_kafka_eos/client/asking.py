@@ -25,13 +25,14 @@ from pyspark_kafka_eos.client.definite import (
     until_definite,
 )
 from pyspark_kafka_eos.client.net.network import Node
+from pyspark_kafka_eos.client.wire.versions import Request
 
 
 def ask_coordinator(
     cluster: Cluster,
     kind: CoordinatorKind,
     key: str,
-    build: Callable[[], m.Message],
+    build: Callable[[], Request],
     judge: Callable[[m.Message], T | Again],
     *,
     deadline_ms: float,
@@ -58,7 +59,7 @@ def ask_coordinators(
     cluster: Cluster,
     kind: CoordinatorKind,
     keys: Iterable[str],
-    build: Callable[[str], m.Message],
+    build: Callable[[str], Request],
     judge: Callable[[str, m.Message], T | Again],
     *,
     deadline_ms: float,
@@ -102,7 +103,7 @@ def ask_coordinators(
 def ask_leader(
     cluster: Cluster,
     where: TopicPartition,
-    build: Callable[[], m.Message],
+    build: Callable[[], Request],
     judge: Callable[[m.Message], T | Again],
     *,
     deadline_ms: float,
@@ -137,7 +138,7 @@ def ask_leader(
 def ask_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
-    build: Callable[[Sequence[TopicPartition]], m.Message],
+    build: Callable[[Sequence[TopicPartition]], Request],
     parts: Callable[[m.Message], Iterable[tuple[TopicPartition, Any]]],
     judge: Callable[[TopicPartition, Any], T | Again],
     *,
@@ -165,7 +166,7 @@ def ask_leaders(
         absent.refuse_lost(cluster, leaderless)
         stale.update(where.topic for where in leaderless)
         reason = "no leader"
-        calls: list[tuple[Node, m.Message]] = [(leader, build(group)) for leader, group in groups.items()]
+        calls: list[tuple[Node, Request]] = [(leader, build(group)) for leader, group in groups.items()]
         for group, answer in zip(groups.values(), cluster.network.call_many(calls), strict=True):
             if isinstance(answer, BrokerUnavailable):
                 reason = str(answer)

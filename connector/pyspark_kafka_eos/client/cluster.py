@@ -1,9 +1,9 @@
-"""One process's view of one Kafka cluster: API versions, partition leaders, and coordinators of ids.
+"""One process's view of one Kafka cluster: features, partition leaders, and coordinators of ids.
 
-Owns: the cache of versions, leaders and coordinators, and when it is refreshed.
+Owns: the cache of leaders, coordinators and finalised features, and when it is refreshed.
 Does not know: producer state, transactions, Spark.
 Invariants:
-- A request is built in a version that this broker and this package both support.
+- A request is built in a version that the broker which is asked and this package both support (`wire.versions`).
 - A request for a topic's metadata never creates the topic.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
@@ -37,12 +38,16 @@ from pyspark_kafka_eos.client.definite import (
 )
 from pyspark_kafka_eos.client.net.network import Answer, Network, Node
 from pyspark_kafka_eos.client.topic_info import TopicInfo, left_out, merged
+from pyspark_kafka_eos.client.wire.versions import Build, Request, Versions
 from pyspark_kafka_eos.model import ClientSettings
 
 log = logging.getLogger(__name__)
 
 OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
 """Kafka 3.0 is the first with DescribeTransactions (KIP-664), without which no outcome can be proven."""
+
+_VERSIONS_WITHIN_MS = 2_000
+"""How long one broker may take to say what it supports. Half fails a busy one; a broker that is down costs as much."""
 
 
 class CoordinatorKind(IntEnum):
@@ -83,7 +88,6 @@ class Cluster:
         self._cluster_id: str | None = None
         try:
             self.network.bootstrap(timeout_ms)
-            self._versions = self.network.api_versions
             self._refuse_old_broker()
             self.features = self._finalized_features()
         except BaseException:
@@ -160,37 +164,34 @@ class Cluster:
 
     @property
     def speaks_two_phase(self) -> bool:
-        """Whether the broker supports InitProducerId v6 (KIP-939). It may still reject transactions without a
-        timeout."""
-        _, highest = self._versions.get(m.InitProducerIdRequest.API_KEY, (0, -1))
-        return self.transaction_version >= 2 and highest >= m.TWO_PHASE_INIT_VERSION
-
-    def version(self, request: type[Any], transaction_version: int | None = None) -> int:
-        """The version to send a request in; UnsupportedVersion where broker and package have none in common."""
-        key: int = request.API_KEY
-        lowest, highest = self._versions.get(key, (0, -1))
-        best = min(highest, m.HIGHEST[key])
-        if (transaction_version or self.transaction_version) < 2:
-            best = min(best, m.HIGHEST_TV1.get(key, best))
-        if best < lowest:
-            raise UnsupportedVersion(
-                f"the broker offers {m.api_name(key)} in versions {lowest} to {highest}, none of which this package "
-                "supports; nothing was written; use Kafka 3.0 or newer",
-                {"api": m.api_name(key), "broker_lowest": lowest, "broker_highest": highest},
-            )
-        return best
+        """Whether every broker that answers supports InitProducerId v6 (KIP-939): each may coordinate a slot. They may
+        still reject transactions without a timeout.
+        """
+        if self.transaction_version < 2 or not self.offers(m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION):
+            return False
+        return all(each.offers(m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION) for each in self._versions_of_all())
 
     def offers(self, request: type[Any], version: int) -> bool:
-        """Whether the broker supports an API in this version, or in a newer one that this package has."""
-        lowest, highest = self._versions.get(request.API_KEY, (0, -1))
-        return lowest <= m.HIGHEST[request.API_KEY] and version <= min(highest, m.HIGHEST[request.API_KEY])
+        """Whether every broker that this process is connected to supports an API in this version, or in a newer one
+        that this package has. Asks nobody.
+        """
+        return all(each.offers(request, version) for each in self.network.known_versions())
 
-    def build(self, request: type[Any], *, transaction_version: int | None = None, **fields: Any) -> m.Message:
-        """A request, built in the version that `version` chooses."""
-        return request(version=self.version(request, transaction_version), **fields)
+    def build(self, request: type[Any], *, transaction_version: int | None = None, **fields: Any) -> Build:
+        """A request that is made when its connection is known, in the version that `Versions.of` chooses."""
+        asked = transaction_version or self.transaction_version
+        return lambda versions: request(version=versions.of(request, asked), **fields)
+
+    def _versions_of_all(self) -> list[Versions]:
+        # One that does not answer has no say: it would hold up the run, and is most likely as the others are.
+        found: list[Versions] = []
+        for node in self.network.brokers():
+            with suppress(BrokerUnavailable):
+                found.append(self.network.versions_of(node, _VERSIONS_WITHIN_MS))
+        return found
 
     def _refuse_old_broker(self) -> None:
-        if OLDEST_BROKER_API not in self._versions:
+        if any(OLDEST_BROKER_API not in each.apis for each in self.network.known_versions()):
             raise UnsupportedVersion(
                 "this broker is older than Kafka 3.0 (it cannot describe transactions, so no outcome could be "
                 "proven); nothing was written; use Kafka 3.0 or newer",
@@ -210,14 +211,14 @@ class Cluster:
 
     # ---- calls
 
-    def call(self, node: Node, request: m.Message, timeout_ms: int | None = None) -> m.Message:
+    def call(self, node: Node, request: Request, timeout_ms: int | None = None) -> m.Message:
         """Send one request and return its answer. An error does not show whether the request took effect."""
         (answer,) = self.network.call_many([(node, request)], timeout_ms)
         if isinstance(answer, ExactlyOnceError):
             raise answer
         return answer
 
-    def call_any(self, request: m.Message, timeout_ms: int = 30_000) -> m.Message:
+    def call_any(self, request: Request, timeout_ms: int = 30_000) -> m.Message:
         """Send a request that any broker can answer, with retries until one does or the time is over."""
 
         def late(last: Again) -> m.Message:
@@ -308,7 +309,7 @@ class Cluster:
         """The id of a topic by the newest metadata, empty where none is known."""
         return info.topic_id if (info := self._topics.get(name)) else ""
 
-    def metadata_request(self, names: Sequence[str]) -> m.Message:
+    def metadata_request(self, names: Sequence[str]) -> Build:
         """The request for the leaders of these topics."""
         return self.build(
             m.MetadataRequest,

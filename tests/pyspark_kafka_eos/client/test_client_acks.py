@@ -11,6 +11,7 @@ from embedded_kafka.wire.server import parse_header, parse_request
 from kafka_core.protocol import messages as m
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.wire.versions import Build, Versions
 from pyspark_kafka_eos.client.writing.delivery import Delivery
 from tests.pyspark_kafka_eos.client.client_tools import settings_for
 
@@ -24,11 +25,8 @@ class Wire:
         self.network = self
         self.settings = settings_for("127.0.0.1:1")
         self.frames: list[bytes] = []
-        self._version = version
+        self._versions = Versions({m.ProduceRequest.API_KEY: (0, version)})
         self._later: list[Callable[[], None]] = []
-
-    def version(self, _request: object, _transaction_version: int | None = None) -> int:
-        return self._version
 
     def leader(self, _where: TopicPartition) -> int:
         return 1
@@ -36,7 +34,8 @@ class Wire:
     def on_loop(self, action: Callable[[], None]) -> None:
         self._later.append(action)
 
-    def send_on_loop(self, _node: object, request: Any, _done: Callable[[Any], None]) -> None:
+    def send_on_loop(self, _node: object, build: Build, _done: Callable[[Any], None]) -> None:
+        request = build(self._versions)
         request.with_header(correlation_id=1, client_id="me")
         self.frames.append(request.encode(header=True, framed=True))
 

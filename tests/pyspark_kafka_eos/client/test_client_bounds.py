@@ -201,9 +201,6 @@ class Silent:
         self._answers = answers
         self.asked = 0
 
-    def version(self, _request: object, _transaction_version: int | None = None) -> int:
-        return 9
-
     def leader(self, _where: TopicPartition) -> int:
         return 1
 

@@ -45,7 +45,7 @@ def test_a_broker_that_can_search_sends_no_other_id(broker: Broker) -> None:
     answer = cluster.call_any(request)
 
     names = {each.transactional_id for each in answer.transaction_states}
-    if cluster.version(m.ListTransactionsRequest) >= 2:
+    if cluster.offers(m.ListTransactionsRequest, 2):
         assert names == set(OURS)
     else:
         # The embedded broker, and Kafka before 4.1: the client chooses by itself.

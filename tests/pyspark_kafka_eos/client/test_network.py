@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from kafka_core.errors import BrokerUnavailable
+from embedded_kafka import EmbeddedKafka
+from kafka_core.errors import BrokerUnavailable, UnsupportedVersion
+from kafka_core.protocol import messages as m
 from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.client.net.transport import PlainTransport
+from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.model import ClientSettings
+from tests.pyspark_kafka_eos.client.listener import METADATA, Listener
 
 WAIT_S = 30
 
@@ -94,3 +98,74 @@ def test_a_network_whose_loop_has_failed_is_closed_all_the_same() -> None:
 
     assert network._manager.closed
     assert network._selector._closed
+
+
+# ---- versions
+
+
+def metadata(versions: Versions) -> m.Message:
+    return m.MetadataRequest(
+        version=versions.of(m.MetadataRequest, NO_TRANSACTION), topics=[], allow_auto_topic_creation=False
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_each_broker_is_asked_in_its_own_versions_whichever_was_met_first(first: str) -> None:
+    """A rolling upgrade: a process that met the new broker first spoke its versions to all."""
+    with EmbeddedKafka(in_process=True) as new, Listener() as old:
+        addresses = {"new": new.bootstrap_servers, "old": old.address}
+        network = Network(ClientSettings((addresses[first],)))
+        try:
+            network.bootstrap(WAIT_S * 1000)
+            names = {}
+            for each, address in addresses.items():
+                host, port = address.split(":")
+                names[each] = network.dedicated(7, each, host, int(port))
+
+            answers = network.call_many([(names[each], metadata) for each in ("old", "new", "old", "new")])
+
+            assert [answer.API_VERSION for answer in answers] == [1, 12, 1, 12]
+            assert network.versions_of(names["old"]).apis[METADATA] == (1, 1)
+            assert network.versions_of(names["new"]).offers(m.MetadataRequest, 12)
+            assert not all(each.offers(m.MetadataRequest, 2) for each in network.known_versions())
+        finally:
+            network.close()
+
+
+@pytest.mark.kafka
+def test_a_request_that_a_broker_has_no_version_of_is_its_callers_error_and_ends_no_connection() -> None:
+    with Listener() as old:
+        network = Network(ClientSettings((old.address,)))
+        try:
+            network.bootstrap(WAIT_S * 1000)
+            node = network.any_node()
+            before = old.connections
+
+            def build(versions: Versions) -> m.Message:
+                return m.InitProducerIdRequest(version=versions.of(m.InitProducerIdRequest, NO_TRANSACTION))
+
+            refused, answered = network.call_many([(node, build), (node, metadata)])
+
+            assert isinstance(refused, UnsupportedVersion)
+            assert "InitProducerId" in refused.message
+            assert answered.API_VERSION == 1
+            assert old.connections <= before + 1
+        finally:
+            network.close()
+
+
+def test_the_versions_of_a_broker_that_says_nothing_are_not_waited_for_longer_than_asked() -> None:
+    with Listener() as first, socket.create_server(("127.0.0.1", 0)) as silent:
+        network = Network(ClientSettings((first.address,)))
+        try:
+            network.bootstrap(WAIT_S * 1000)
+            node = network.dedicated(7, "silent", *silent.getsockname())
+
+            with pytest.raises(BrokerUnavailable, match="not open within 50 ms"):
+                network.versions_of(node, 50)
+            (answer,) = network.call_many([(node, metadata)], 50)
+        finally:
+            network.close()
+
+    assert isinstance(answer, BrokerUnavailable)

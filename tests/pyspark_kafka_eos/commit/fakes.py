@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from kafka_core.protocol import messages as m
-from kafka_core.protocol.messages import Message
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.net.network import Answer, Done, Network, Node
 from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.wire.versions import Request, Versions, built
 from pyspark_kafka_eos.client.writing.appending import one_record
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.ledger.topic import SETTINGS, Ledger
@@ -74,9 +74,11 @@ class NodeNetwork(Network):
         self._actions: deque[Callable[[], None]] = deque()
         self._running = False
 
-    @property
-    def api_versions(self) -> dict[int, tuple[int, int]]:
-        return self.kafka.api_versions
+    def versions_of(self, node: Node, timeout_ms: int | None = None) -> Versions:
+        return Versions(self.kafka.api_versions, node)
+
+    def known_versions(self) -> list[Versions]:
+        return [self.versions_of(node) for node in self.kafka.brokers]
 
     def any_node(self) -> Node:
         return self.kafka.brokers[0]
@@ -112,20 +114,21 @@ class NodeNetwork(Network):
         skip(delay_ms)
         self.on_loop(action)
 
-    def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
-        answer = self.kafka.answer(request, node)
+    def send_on_loop(self, node: Node, request: Request, done: Done, timeout_ms: int | None = None) -> None:
+        answer = self.kafka.answer(built(request, self.versions_of(node)), node)
         self.on_loop(lambda: done(answer))
 
     def call_many(
         self,
-        requests: Sequence[tuple[Node, Message]],
+        requests: Sequence[tuple[Node, Request]],
         timeout_ms: int | None = None,
         *,
         sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         with self._one_at_a_time:
-            self.together.append([m.api_name(request.API_KEY) for _, request in requests])
-            answers = [self.kafka.answer(request, node) for node, request in requests]
+            made = [(built(request, self.versions_of(node)), node) for node, request in requests]
+            self.together.append([m.api_name(request.API_KEY) for request, _ in made])
+            answers = [self.kafka.answer(request, node) for request, node in made]
         if sent is not None:
             sent()
         return answers
@@ -146,7 +149,6 @@ class NodeCluster(Cluster):
         self.lacked_until_s = {}
         self._coordinators = {}
         self._cluster_id = None
-        self._versions = self.network.api_versions
         self.features = {"transaction.version": kafka.version}
 
     def pause(self, delay_ms: float = 20) -> None:  # type: ignore[override]

@@ -11,6 +11,7 @@ from kafka_core.errors import UnsupportedVersion
 from kafka_core.protocol import messages as m
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.client.wire.versions import Versions
 from pyspark_kafka_eos.commit import handover
 from pyspark_kafka_eos.commit.drivers import driver_for
 from pyspark_kafka_eos.operations.checks import examine
@@ -20,6 +21,13 @@ from tests.conftest import MakeTopic
 from tests.support.brokers import AnyKafka
 
 pytestmark = pytest.mark.kafka
+
+
+def take_away(cluster: Cluster, lacking: type) -> None:
+    """As if one of the brokers had no such API."""
+    known = cluster.network.known_versions()
+    without = {key: each for key, each in known[0].apis.items() if key != lacking.API_KEY}  # type: ignore[attr-defined]
+    cluster.network.known_versions = lambda: [*known, Versions(without)]  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("scope", ["task", "batch"])
@@ -36,7 +44,7 @@ def test_a_cluster_without_a_request_of_the_proof_is_refused_before_anything_is_
     })  # fmt: skip
     cluster = Cluster(options.client)
     try:
-        del cluster._versions[lacking.API_KEY]  # type: ignore[attr-defined]
+        take_away(cluster, lacking)
 
         with pytest.raises(UnsupportedVersion, match=f"does not offer {m.api_name(lacking.API_KEY)}, so") as found:  # type: ignore[attr-defined]
             driver_for(cluster, options, "query")
@@ -64,7 +72,9 @@ def test_the_doctor_names_the_request_that_is_missing(
     options = SinkOptions.parse({
         "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "pipeline": name, "kafka.client.id": name,
     })  # fmt: skip
-    monkeypatch.delitem(Cluster.shared(options.client)._versions, lacking.API_KEY)  # type: ignore[attr-defined]
+    shared = Cluster.shared(options.client)
+    monkeypatch.setattr(shared.network, "known_versions", shared.network.known_versions)
+    take_away(shared, lacking)
     if not readable:
         monkeypatch.setattr(admin, "broker_settings", lambda *_: None)
 

@@ -73,7 +73,7 @@ BREACHES = {
     "Older brokers without the new InitProducerId": (
         Planted(
             "a broker that cannot describe transactions is taken", "pyspark_kafka_eos.client.cluster:Cluster._refuse_old_broker",
-            "if OLDEST_BROKER_API not in self._versions:", "if False:",
+            "if any(OLDEST_BROKER_API not in each.apis for each in self.network.known_versions()):", "if False:",
         ),
     ),
     "A client fenced by a newer epoch stops": (

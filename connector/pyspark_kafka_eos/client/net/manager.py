@@ -32,7 +32,7 @@ from kafka_core.errors import (
     OptionsError,
     TokenUnavailable,
 )
-from kafka_core.protocol.messages import SaslHandshakeRequest
+from kafka_core.protocol.messages import ApiVersionsRequest, SaslHandshakeRequest
 from pyspark_kafka_eos.client.net import refusals
 from pyspark_kafka_eos.client.net.credentials import tls
 from pyspark_kafka_eos.client.net.credentials.kerberos import of_gssapi
@@ -93,6 +93,10 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         connection = super().get_connection(node_id, *arguments, **options)
         if not known:
             guard(connection)
+            if (first := self.broker_version_data) is not None:
+                # The library would hold every connection to what the first broker supports.
+                connection._api_versions_idx = first.api_version(ApiVersionsRequest)
+                connection.broker_version_data = None
             if self._asked.mechanism is not None:
                 # For the first login, and for each of KIP-368.
                 connection._sasl_authenticate = functools.partial(self._logins.log_in, connection)

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafka_core import runtime
-from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, TokenUnavailable
+from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, TokenUnavailable, UnsupportedVersion
 from kafka_core.protocol.messages import FetchRequest, Message
 from pyspark_kafka_eos.client.net import login, refusals
 from pyspark_kafka_eos.client.net.fast_socket import receive_large
@@ -26,6 +26,7 @@ from pyspark_kafka_eos.client.net.library_logs import keep_secrets_out
 from pyspark_kafka_eos.client.net.loop import open_loop
 from pyspark_kafka_eos.client.net.manager import Manager
 from pyspark_kafka_eos.client.wire.produce import SingleBatchProduce
+from pyspark_kafka_eos.client.wire.versions import Request, Versions, built
 from pyspark_kafka_eos.model import ClientSettings
 
 Node = int | str
@@ -113,11 +114,36 @@ class Network:
         except Exception as error:
             raise self._translate(error, "bootstrap") from error
 
-    @property
-    def api_versions(self) -> dict[int, tuple[int, int]]:
-        """(lowest, highest) version of each API that the bootstrap broker supports."""
-        data = self._manager.broker_version_data
-        return dict(data.api_versions) if data is not None else {}
+    def versions_of(self, node: Node, timeout_ms: int | None = None) -> Versions:
+        """What a broker supports, by its connection, which is opened where there is none. Not from the loop's thread.
+
+        BrokerUnavailable where it is not open within `timeout_ms` (the settings' request timeout where None).
+        """
+        allowed_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        found: list[Versions | ExactlyOnceError] = []
+        ready = runtime.event()
+
+        def take(answer: Versions | ExactlyOnceError) -> None:
+            found.append(answer)
+            ready.set()
+
+        def opened(connection: Any) -> None:
+            take(_versions(connection, node))
+
+        self.on_loop(lambda: self._when_open(node, opened, take, allowed_ms))
+        if not ready.wait((allowed_ms + _LOOP_ALIVE_S * 1000) / 1000):
+            raise BrokerUnavailable(f"broker {node} did not say what it supports within {allowed_ms} ms", self._where())
+        if isinstance(found[0], ExactlyOnceError):
+            raise found[0]
+        return found[0]
+
+    def known_versions(self) -> list[Versions]:
+        """What the brokers support that this process is connected to, and the first one that it was. Asks nobody."""
+        first = self._manager.broker_version_data
+        known = [] if first is None else [Versions(first.api_versions)]
+        # A copy: the loop's thread adds and removes connections.
+        open_now = [each for each in list(self._manager._conns.values()) if each.connected]
+        return known + [_versions(each, each.node_id) for each in open_now]
 
     def any_node(self) -> Node:
         """The least loaded broker; BrokerUnavailable where none is known to be reachable."""
@@ -175,20 +201,70 @@ class Network:
         """Run `action` on the loop's thread after a delay. Call on the loop's thread."""
         self._selector.call_later(delay_ms / 1000, action)
 
-    def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
+    def send_on_loop(self, node: Node, request: Request, done: Done, timeout_ms: int | None = None) -> None:
         """Send from the loop's thread; `done` receives the answer or an error. After an error the request may
-        have taken effect."""
+        have taken effect.
+
+        A request that is built for its connection is built when that is open, in what is left of its time.
+        """
+        allowed_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        until = runtime.monotonic() + allowed_ms / 1000
+
+        def send(connection: Any) -> None:
+            try:
+                left_ms = max(1, int((until - runtime.monotonic()) * 1000))
+                future = _send(connection, built(request, _versions(connection, node)), left_ms)
+            except UnsupportedVersion as error:
+                done(error)
+                return
+            except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
+                done(self._translate(error, node))
+                return
+            future.add_callback(done)
+            future.add_errback(lambda error: done(self._translate(error, node)))
+
+        self._when_open(node, send, done, allowed_ms)
+
+    def _when_open(self, node: Node, then: Callable[[Any], None], failed: Done, allowed_ms: float) -> None:
+        """On the loop's thread: `then` with the connection to a node as soon as it is open, or `failed` with why it is
+        not; one of them, once. In the order of the calls.
+        """
         try:
-            future = _send(self._manager.get_connection(node), request, timeout_ms)
+            connection = self._manager.get_connection(node)
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
-            done(self._translate(error, node))
+            failed(self._translate(error, node))
             return
-        future.add_callback(done)
-        future.add_errback(lambda error: done(self._translate(error, node)))
+        if not connection.initializing:
+            then(connection)
+            return
+        waiting = [then]
+
+        def ready(_: object) -> None:
+            if waiting:
+                waiting.pop()(connection)
+
+        def lost(error: BaseException) -> None:
+            if waiting:
+                waiting.clear()
+                failed(self._translate(error, node))
+
+        def late() -> None:
+            if waiting:
+                waiting.clear()
+                failed(
+                    BrokerUnavailable(
+                        f"no answer from broker {node}: its connection was not open within {allowed_ms:.0f} ms",
+                        self._where(),
+                    )
+                )
+
+        connection.init_future.add_callback(ready)
+        connection.init_future.add_errback(lost)
+        self.later(allowed_ms, late)
 
     def call_many(
         self,
-        requests: Sequence[tuple[Node, Message]],
+        requests: Sequence[tuple[Node, Request]],
         timeout_ms: int | None = None,
         *,
         sent: Callable[[], None] | None = None,
@@ -274,7 +350,7 @@ class _Asked:
     def __init__(
         self,
         network: Network,
-        requests: Sequence[tuple[Node, Message]],
+        requests: Sequence[tuple[Node, Request]],
         timeout_ms: int | None,
         sent: Callable[[], None] | None,
     ) -> None:
@@ -312,6 +388,11 @@ def answers_within_ms(settings: ClientSettings, timeout_ms: int | None = None) -
     """The longest time (ms) from handing over a request to its result, unless the loop has lost it."""
     request_ms = settings.request_timeout_ms
     return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
+
+
+def _versions(connection: Any, node: Node) -> Versions:
+    known = connection.broker_version_data
+    return Versions({} if known is None else known.api_versions, node)
 
 
 def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:

@@ -52,9 +52,8 @@ from pyspark_kafka_eos.client.reading.fetched_columns import columns_of, record_
 from pyspark_kafka_eos.client.reading.leader_epochs import KnownPart, ask_epochs, speaks_epochs
 from pyspark_kafka_eos.client.reading.log_reader import (
     PATIENT_CONNECTION,
+    FetchBuild,
     fetch_partition,
-    fetch_request,
-    fetched_parts,
     first_batch,
     is_by_id,
     longer_wait,
@@ -96,7 +95,7 @@ class _Asked:
     leader: int
     epochs: dict[TopicPartition, int]
     wait_ms: int
-    request: m.Message
+    request: FetchBuild
     sent: float = field(default_factory=runtime.monotonic)
     took_ms: float = 0.0
     answer: Answer = None
@@ -211,9 +210,8 @@ class Fetcher:
         # Stale metadata may name an older leader than the range was planned with: the newer counts.
         return max(self.cluster.leader_epoch(each.range.where), each.leader_epoch)
 
-    def _request(self, wanted: Sequence[Progress], max_bytes: int, wait_ms: int) -> m.Message:
-        return fetch_request(
-            self.cluster,
+    def _request(self, wanted: Sequence[Progress], max_bytes: int, wait_ms: int) -> FetchBuild:
+        return FetchBuild.of(
             [
                 (
                     each.range.where,
@@ -234,7 +232,7 @@ class Fetcher:
         """Advance the ranges as far as an answer reaches; returns its visible batches."""
         asked = [where for where in one.epochs if where in progress and self._is_of(one, progress[where])]
         response, reason = self._response(one.answer)
-        if response is not None and not is_by_id(one.request):
+        if response is not None and not is_by_id(response):
             self._ask_ids(one.leader, [progress[where] for where in asked])
             asked = [where for where in asked if self._is_of(one, progress[where])]
         if response is None:
@@ -248,7 +246,7 @@ class Fetcher:
         stale: set[str] = set()
         older: set[str] = set()
         sent_on: list[TopicPartition] = []
-        answered = dict(fetched_parts(one.request, response))
+        answered = dict(one.request.parts(response))
         before = {where: progress[where].position for where in asked}
         for where in asked:
             each = progress[where]

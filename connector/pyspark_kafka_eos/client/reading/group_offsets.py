@@ -17,6 +17,7 @@ from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
+from pyspark_kafka_eos.client.wire.versions import Build
 from pyspark_kafka_eos.model import GroupOffset, GroupOffsets, placed
 
 
@@ -75,7 +76,7 @@ def _judge(group: str, offsets: GroupOffsets, answer: m.Message) -> Again | None
     return found
 
 
-def _request(cluster: Cluster, group: str, offsets: GroupOffsets) -> m.Message:
+def _request(cluster: Cluster, group: str, offsets: GroupOffsets) -> Build:
     topic_class = m.OffsetCommitRequest.OffsetCommitRequestTopic
     places = placed(offsets)
     return cluster.build(

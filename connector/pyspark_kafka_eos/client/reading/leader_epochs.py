@@ -21,6 +21,7 @@ from kafka_core.values import TopicPartition, by_topic
 from pyspark_kafka_eos.client.asking import group_by_leader
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import LogMark, each_partition, refusal
+from pyspark_kafka_eos.client.wire.versions import Build
 
 _FOR_CONSUMERS = 3
 """The first version that requires only DESCRIBE on the topic; Kafka 2.3 has it."""
@@ -132,7 +133,7 @@ def _judge(where: TopicPartition, part: KnownPart, answered: m.Message, found: E
         found.cut[where] = answered.end_offset
 
 
-def _request(cluster: Cluster, known: Mapping[TopicPartition, KnownPart], group: list[TopicPartition]) -> m.Message:
+def _request(cluster: Cluster, known: Mapping[TopicPartition, KnownPart], group: list[TopicPartition]) -> Build:
     topic_class = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     topics = []
     for name, numbers in by_topic(group):

@@ -26,6 +26,7 @@ from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
+from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.records import BatchInfo, scan
 
 READ_UNCOMMITTED = 0
@@ -112,65 +113,68 @@ def first_batch(
     return _first(_fetch(cluster, where, ask, timeout_ms, None).records, offset)
 
 
-def fetch_request(
-    cluster: Cluster,
-    wanted: Iterable[tuple[TopicPartition, str, m.Message]],
-    *,
-    max_bytes: int,
-    isolation: int,
-    max_wait_ms: int,
-    rack: str = "",
-) -> m.Message:
-    """A Fetch of a reader without a session that accepts any amount of data. `wanted`: places, the ids of their
-    topics (empty where unknown), and `fetch_partition`s. With `rack` a leader may name a follower in that rack
-    instead of records (KIP-392).
+@dataclass(frozen=True)
+class FetchBuild:
+    """A Fetch of a reader without a session that accepts any amount of data. With `rack` a leader may name a follower
+    in that rack instead of records (KIP-392).
 
-    Where every id is known, the broker is asked by id and refuses another topic of the name (KIP-516). Where it cannot
-    be (Kafka 3.0, clusters without ids), see `is_by_id`.
+    Where the id of every topic is known, the broker is asked by id and refuses another topic of the name (KIP-516).
+    Where it cannot be (Kafka 3.0, clusters without ids), see `is_by_id`.
     """
-    topics: list[Any] = []
-    ids: list[str] = []
-    for where, topic_id, part in wanted:
+
+    topics: tuple[Any, ...]
+    max_bytes: int
+    isolation: int
+    max_wait_ms: int
+    rack: str = ""
+
+    @staticmethod
+    def of(wanted: Iterable[tuple[TopicPartition, str, m.Message]], **limits: Any) -> FetchBuild:
+        """`wanted`: places, the ids of their topics (empty where unknown), and `fetch_partition`s."""
         # Neighbours of one topic share an entry, in the given order: the broker fills the answer in it.
-        if not topics or topics[-1].topic != where.topic or ids[-1] != topic_id:
+        topics: list[Any] = []
+        for where, topic_id, part in wanted:
             uuid = UUID(topic_id) if topic_id else None
-            topics.append(m.FetchRequest.FetchTopic(topic=where.topic, topic_id=uuid, partitions=[]))
-            ids.append(topic_id)
-        topics[-1].partitions.append(part)
-    version = cluster.version(m.FetchRequest)
-    if not all(ids):
-        version = min(version, m.FETCH_BY_ID - 1)
-    return m.FetchRequest(
-        version=version,
-        replica_id=-1,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
-        topics=topics,
-        forgotten_topics_data=[],
-        rack_id=rack,
-    )
+            if not topics or (topics[-1].topic, topics[-1].topic_id) != (where.topic, uuid):
+                topics.append(m.FetchRequest.FetchTopic(topic=where.topic, topic_id=uuid, partitions=[]))
+            topics[-1].partitions.append(part)
+        return FetchBuild(tuple(topics), **limits)
+
+    def __call__(self, versions: Versions) -> m.Message:
+        """The request for one broker (`wire.versions.Build`)."""
+        version = versions.of(m.FetchRequest, NO_TRANSACTION)
+        if not all(each.topic_id for each in self.topics):
+            version = min(version, m.FETCH_BY_ID - 1)
+        return m.FetchRequest(
+            version=version,
+            replica_id=-1,
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=1,
+            max_bytes=self.max_bytes,
+            isolation_level=self.isolation,
+            session_id=0,
+            session_epoch=-1,
+            topics=list(self.topics),
+            forgotten_topics_data=[],
+            rack_id=self.rack,
+        )
+
+    def parts(self, answer: m.Message) -> Iterator[tuple[TopicPartition, Any]]:
+        """The partitions of an answer, by place."""
+        if not is_by_id(answer):
+            yield from each_partition(answer.responses, "topic")
+            return
+        names = {topic.topic_id: topic.topic for topic in self.topics}
+        for topic in answer.responses:
+            for part in topic.partitions if topic.topic_id in names else ():
+                yield TopicPartition(names[topic.topic_id], part.partition_index), part
 
 
-def is_by_id(request: m.Message) -> bool:
-    """Whether a Fetch names topics by id. The answer to another one proves only with metadata that came after it that
+def is_by_id(answer: m.Message) -> bool:
+    """Whether a Fetch named topics by id. The answer to another one proves only with metadata that came after it that
     it is of the topic that was meant.
     """
-    return bool(request.API_VERSION >= m.FETCH_BY_ID)
-
-
-def fetched_parts(request: m.Message, answer: m.Message) -> Iterator[tuple[TopicPartition, Any]]:
-    """The partitions of an answer to `fetch_request`, by place."""
-    if not is_by_id(request):
-        yield from each_partition(answer.responses, "topic")
-        return
-    names = {topic.topic_id: topic.topic for topic in request.topics}
-    for topic in answer.responses:
-        for part in topic.partitions if topic.topic_id in names else ():
-            yield TopicPartition(names[topic.topic_id], part.partition_index), part
+    return bool(answer.API_VERSION >= m.FETCH_BY_ID)
 
 
 def fetch_partition(number: int, offset: int, leader_epoch: int, max_bytes: int) -> m.Message:
@@ -198,11 +202,10 @@ class _Ask:
 
 
 def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, connection: str | None) -> RawRead:
-    def build() -> m.Message:
+    def build() -> FetchBuild:
         epoch = cluster.leader_epoch(where)
         wanted = fetch_partition(where.partition, ask.offset, epoch, ask.max_bytes)
-        return fetch_request(
-            cluster,
+        return FetchBuild.of(
             [(where, ask.topic_id, wanted)],
             max_bytes=ask.max_bytes,
             isolation=ask.isolation,
@@ -233,12 +236,12 @@ def _is_open_behind(
     return first is not None and first.base_offset >= stable
 
 
-def _judge(request: m.Message, answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
+def _judge(request: FetchBuild, answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
     """The code to judge, and the partition's part of the answer. A throttling broker omits that part
     (KIP-219)."""
     if answer.error_code:
         return int(answer.error_code), None
-    partition = dict(fetched_parts(request, answer)).get(where)
+    partition = dict(request.parts(answer)).get(where)
     if partition is None:
         return int(Code.THROTTLING_QUOTA_EXCEEDED), None
     code = int(partition.error_code)
@@ -248,26 +251,22 @@ def _judge(request: m.Message, answer: m.Message, where: TopicPartition) -> tupl
 def _ask_leader(
     cluster: Cluster,
     where: TopicPartition,
-    build: Callable[[], m.Message],
+    build: Callable[[], FetchBuild],
     timeout_ms: int,
     connection: str | None = None,
     topic_id: str = "",
 ) -> m.Message:
     """The partition's part of an answer whose code is good or OFFSET_OUT_OF_RANGE."""
-    sent: list[m.Message] = []
-
-    def ask() -> m.Message:
-        sent[:] = [build()]
-        return sent[0]
+    asked = build()  # The topics are the same at every try.
 
     def judge(answer: m.Message) -> m.Message | Again:
-        code, partition = _judge(sent[0], answer, where)
+        code, partition = _judge(asked, answer, where)
         again = again_or_refuse(
             m.FetchRequest.API_KEY,
             code,
             lambda _, code: refusal(m.FetchRequest, code, str(where), f"READ on topic {where.topic!r}"),
         )
-        if again is None and topic_id and not is_by_id(sent[0]):
+        if again is None and topic_id and not is_by_id(answer):
             found = cluster.topic(where.topic, refresh=True).topic_id
             if found not in ("", topic_id):
                 return Again(f"the topic has the id {found}, and {topic_id} was asked for")
@@ -279,4 +278,4 @@ def _ask_leader(
             {"partition": str(where), "timeout_ms": timeout_ms},
         )
 
-    return ask_leader(cluster, where, ask, judge, deadline_ms=timeout_ms, late=late, connection=connection)
+    return ask_leader(cluster, where, build, judge, deadline_ms=timeout_ms, late=late, connection=connection)

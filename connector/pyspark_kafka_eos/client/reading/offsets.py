@@ -34,6 +34,7 @@ from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.single import only
+from pyspark_kafka_eos.client.wire.versions import Build
 from pyspark_kafka_eos.model import GroupOffset, committed
 
 _T = TypeVar("_T")
@@ -221,7 +222,7 @@ class Offsets:
             late=late,
         )
 
-    def _committed_request(self, group: str, wanted: Sequence[TopicPartition] | None) -> m.Message:
+    def _committed_request(self, group: str, wanted: Sequence[TopicPartition] | None) -> Build:
         group_class = m.OffsetFetchRequest.OffsetFetchRequestGroup
         topics = None
         if wanted is not None:
@@ -291,7 +292,7 @@ class Offsets:
             log = (known or {}).get(where, LogMark())
             return log.leader_epoch if log.topic_id == self.cluster.topic_id(where.topic) != "" else -1
 
-        def build(group: Sequence[TopicPartition]) -> m.Message:
+        def build(group: Sequence[TopicPartition]) -> Build:
             if doubted:
                 ask_every_broker(self.cluster, doubted)
                 doubted.clear()
@@ -337,7 +338,7 @@ class Offsets:
 
     def _list_request(
         self, times: Mapping[TopicPartition, int], level: int, least: Callable[[TopicPartition], int]
-    ) -> m.Message:
+    ) -> Build:
         topic_class = m.ListOffsetsRequest.ListOffsetsTopic
         topics = [
             topic_class(

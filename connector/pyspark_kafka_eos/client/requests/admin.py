@@ -32,6 +32,7 @@ from pyspark_kafka_eos.client.definite import (
 from pyspark_kafka_eos.client.reading.offsets import refusal
 from pyspark_kafka_eos.client.requests.topics import NewTopic, creation_request
 from pyspark_kafka_eos.client.single import only
+from pyspark_kafka_eos.client.wire.versions import Build
 from pyspark_kafka_eos.model import DEFAULT_MAX_MESSAGE_BYTES, TopicRules
 
 T = TypeVar("T")
@@ -165,7 +166,7 @@ def _settings(
     return _by_name(result)
 
 
-def _question(cluster: Cluster, kind: int, resources: Sequence[str], names: Sequence[str]) -> m.Message:
+def _question(cluster: Cluster, kind: int, resources: Sequence[str], names: Sequence[str]) -> Build:
     request_class = m.DescribeConfigsRequest
     return cluster.build(
         request_class,

@@ -20,6 +20,7 @@ from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, until_definite
+from pyspark_kafka_eos.client.wire.versions import Build
 
 CONNECTIONS = 4
 """Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64
@@ -120,7 +121,7 @@ def _stopped(error: Exception, *, sent: bool) -> EndAnswer:
     return EndAnswer(False, reason=known.message, sent=sent, error=known)
 
 
-def _end_request(cluster: Cluster, request: EndRequest) -> m.Message:
+def _end_request(cluster: Cluster, request: EndRequest) -> Build:
     return cluster.build(
         m.EndTxnRequest,
         transaction_version=request.transaction_version,

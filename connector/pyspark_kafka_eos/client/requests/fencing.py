@@ -19,6 +19,7 @@ from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import error_of, no_answer
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.requests.ends import CONNECTIONS
+from pyspark_kafka_eos.client.wire.versions import Build
 
 
 def fence_many(
@@ -30,7 +31,7 @@ def fence_many(
     """
     request_class = m.InitProducerIdRequest
 
-    def build(name: str) -> m.Message:
+    def build(name: str) -> Build:
         return cluster.build(
             request_class,
             transactional_id=name,

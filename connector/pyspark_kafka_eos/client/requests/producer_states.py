@@ -18,6 +18,7 @@ from pyspark_kafka_eos.client.asking import ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
+from pyspark_kafka_eos.client.wire.versions import Build
 
 _WAIT_MS = 30_000
 """How long to wait for the leader of a partition. An election takes seconds; half would stop queries during a
@@ -83,7 +84,7 @@ class _NotAllowed(AuthorizationFailed):
     """The right to ask is missing; missing other rights are other errors."""
 
 
-def _request(cluster: Cluster, partitions: Iterable[TopicPartition]) -> m.Message:
+def _request(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Build:
     topic_class = m.DescribeProducersRequest.TopicRequest
     return cluster.build(
         m.DescribeProducersRequest,

@@ -25,6 +25,7 @@ from kafka_core.protocol.error_codes import Code, name_of
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Again, until_definite
 from pyspark_kafka_eos.client.single import only
+from pyspark_kafka_eos.client.wire.versions import Build
 
 BROKERS_DEFAULT = -1
 """Kafka's own sign for a number of partitions or replicas that the broker chooses (KIP-464)."""
@@ -67,7 +68,7 @@ class TopicShape:
     without_leader: int
 
 
-def creation_request(cluster: Cluster, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> m.Message:
+def creation_request(cluster: Cluster, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> Build:
     """CreateTopics of one topic."""
     request_class = m.CreateTopicsRequest
     topic_class = request_class.CreatableTopic

@@ -28,6 +28,7 @@ from pyspark_kafka_eos.client.definite import Again, again_or_refuse, until_defi
 from pyspark_kafka_eos.client.reading.group_offsets import committed_fields
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 from pyspark_kafka_eos.client.requests.fencing import fence_many
+from pyspark_kafka_eos.client.wire.versions import Build, Versions
 from pyspark_kafka_eos.model import GroupOffsets, placed
 
 log = logging.getLogger(__name__)
@@ -79,12 +80,12 @@ class Transactions:
             "producer_epoch": current.epoch if current else NO_EPOCH,
         }
 
-        def build() -> m.Message:
-            if two_phase:
-                return m.InitProducerIdRequest(
-                    version=m.TWO_PHASE_INIT_VERSION, enable2_pc=True, keep_prepared_txn=False, **fields
-                )
-            return self.cluster.build(m.InitProducerIdRequest, **fields)
+        def without_timeout(versions: Versions) -> m.Message:
+            version = versions.exactly(m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION)
+            return m.InitProducerIdRequest(version=version, enable2_pc=True, keep_prepared_txn=False, **fields)
+
+        def build() -> Build:
+            return without_timeout if two_phase else self.cluster.build(m.InitProducerIdRequest, **fields)
 
         if transactional_id is None:
             answer = self._ask_any(build(), deadline_ms)
@@ -117,7 +118,7 @@ class Transactions:
         asked = frozenset(partitions)
         topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(asked)]
 
-        def build() -> m.Message:
+        def build() -> Build:
             return self.cluster.build(
                 m.AddPartitionsToTxnRequest,
                 v3_and_below_transactional_id=transactional_id,
@@ -149,7 +150,7 @@ class Transactions:
         """Register at the coordinator that a group's offsets are part of the transaction (transaction version
         1)."""
 
-        def build() -> m.Message:
+        def build() -> Build:
             return self.cluster.build(
                 m.AddOffsetsToTxnRequest,
                 transactional_id=transactional_id,
@@ -197,7 +198,7 @@ class Transactions:
             for name, numbers in by_topic(offsets)
         ]
 
-        def build() -> m.Message:
+        def build() -> Build:
             return self.cluster.build(
                 request_class,
                 transaction_version=transaction_version,
@@ -323,7 +324,7 @@ class Transactions:
         request_class: type[Any],
         kind: CoordinatorKind,
         key: str,
-        build: Callable[[], m.Message],
+        build: Callable[[], Build],
         codes: Callable[[m.Message], list[int]],
         deadline_ms: int,
     ) -> m.Message:
@@ -339,7 +340,7 @@ class Transactions:
 
         return ask_coordinator(self.cluster, kind, key, build, judge, deadline_ms=deadline_ms, late=late)
 
-    def _ask_any(self, request: m.Message, deadline_ms: int) -> m.Message:
+    def _ask_any(self, request: Build, deadline_ms: int) -> m.Message:
         # A broker that has just started has no block of producer ids yet and answers that it is loading.
         def refused(action: Action, code: int) -> ExactlyOnceError:
             return error_of(m.InitProducerIdRequest, action, code, "the idempotent producer")

@@ -22,6 +22,7 @@ from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.wire.produce import produce_request
+from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.client.writing.produce_refusals import wrong_clock
 from pyspark_kafka_eos.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame
 
@@ -45,11 +46,11 @@ def append(
     `what` names the record, `grant` the right that is missing where the topic refuses; both go into messages.
     """
     cluster.topic(where.topic)
-    version = cluster.version(m.ProduceRequest)
     allowed_ms = DEADLINE_MS if deadline_ms is None else deadline_ms
 
-    def build() -> m.Message:
+    def build(versions: Versions) -> m.Message:
         sent: list[tuple[str, int, bytes | bytearray | memoryview]] = [(where.topic, where.partition, batch)]
+        version = versions.of(m.ProduceRequest, NO_TRANSACTION)
         return produce_request(version, None, cluster.settings.request_timeout_ms, sent)
 
     def judge(answer: m.Message) -> Again | None:
@@ -77,7 +78,7 @@ def append(
             {"partition": str(where), "timeout_ms": allowed_ms},
         )
 
-    ask_leader(cluster, where, build, judge, deadline_ms=allowed_ms, late=late)
+    ask_leader(cluster, where, lambda: build, judge, deadline_ms=allowed_ms, late=late)
 
 
 def append_record(

@@ -21,13 +21,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from kafka_core import runtime
-from kafka_core.errors import AbortableError, AuthorizationFailed, ExactlyOnceError, InternalError
+from kafka_core.errors import AbortableError, AuthorizationFailed, ExactlyOnceError, InternalError, UnsupportedVersion
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, action_for, name_of
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.net.network import Answer, Node
 from pyspark_kafka_eos.client.wire.produce import produce_request
+from pyspark_kafka_eos.client.wire.versions import Versions
 from pyspark_kafka_eos.client.writing import sequences as seq
 from pyspark_kafka_eos.client.writing.produce_refusals import Refused, answer_mismatch, outcome, removed
 from pyspark_kafka_eos.model import SealedPartition, Traffic
@@ -94,7 +95,6 @@ class Delivery:
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._delivery_timeout_ms = delivery_timeout_ms
         self._buffer_bytes = buffer_bytes
-        self._version = cluster.version(m.ProduceRequest, transaction_version)
         self._changed = runtime.condition()
         self._sequences: dict[TopicPartition, seq.Sequences] = {}
         self._begins: dict[TopicPartition, tuple[int, int]] = {}
@@ -314,12 +314,13 @@ class Delivery:
 
     def _transmit_on_loop(self, node: Node, batches: list[tuple[int, int]]) -> None:
         held = [self._held[token] for token, _ in batches]
-        request = produce_request(
-            self._version,
-            self.transactional_id,
-            self.cluster.settings.request_timeout_ms,
-            [(each.where.topic, each.where.partition, each.data) for each in held],
-        )
+        batches_of_request = [(each.where.topic, each.where.partition, each.data) for each in held]
+        timeout_ms = self.cluster.settings.request_timeout_ms
+
+        def build(versions: Versions) -> m.Message:
+            version = versions.of(m.ProduceRequest, self._transaction_version)
+            return produce_request(version, self.transactional_id, timeout_ms, batches_of_request)
+
         sent = {self._held[token].where: (token, base) for token, base in batches}
         size, sent_at = sum(len(each.data) for each in held), runtime.monotonic()
 
@@ -328,7 +329,7 @@ class Delivery:
                 self._measure_on_loop(len(sent), size, runtime.monotonic() - sent_at, answer)
             self._answered_on_loop(node, sent, answer)
 
-        self.cluster.network.send_on_loop(node, request, answered)
+        self.cluster.network.send_on_loop(node, build, answered)
 
     def _measure_on_loop(self, batches: int, size: int, took_s: float, answer: m.Message) -> None:
         took_us = int(took_s * 1_000_000)
@@ -343,7 +344,7 @@ class Delivery:
                     for where, (_, base) in sent.items():
                         self._not_delivered(where, base, str(answer))
                         self._refresh(where.topic)
-                    if isinstance(answer, AuthorizationFailed):
+                    if isinstance(answer, (AuthorizationFailed, UnsupportedVersion)):
                         self._fail(answer)
                 else:
                     self._take_answer(sent, answer)

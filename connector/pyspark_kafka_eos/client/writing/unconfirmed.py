@@ -24,6 +24,7 @@ from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerIde
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.net.network import Answer
 from pyspark_kafka_eos.client.wire.produce import ACKS_LEADER, produce_request
+from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.client.writing.delivery import BUFFER_BYTES, Stamper
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ class Unconfirmed:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._version = cluster.version(m.ProduceRequest)
         self._changed = runtime.condition()
         self._on_way: dict[int, int] = {}
         self._tokens = itertools.count()
@@ -63,7 +63,10 @@ class Unconfirmed:
             self._on_way[token] = len(data)
         timeout_ms = self.cluster.settings.request_timeout_ms
         batches = [(where.topic, where.partition, data)]
-        request = produce_request(self._version, None, timeout_ms, batches, acks=ACKS_LEADER)
+
+        def build(versions: Versions) -> m.Message:
+            version = versions.of(m.ProduceRequest, NO_TRANSACTION)
+            return produce_request(version, None, timeout_ms, batches, acks=ACKS_LEADER)
 
         def take(answer: Answer) -> None:
             reason = _reason(answer, where)
@@ -72,7 +75,7 @@ class Unconfirmed:
                     self._lose(1, f"{where}: {reason}")
                 self._changed.notify_all()
 
-        self.cluster.network.on_loop(lambda: self.cluster.network.send_on_loop(leader, request, take))
+        self.cluster.network.on_loop(lambda: self.cluster.network.send_on_loop(leader, build, take))
 
     def flush(self) -> None:
         """Wait until nothing is in flight; lost batches are logged, never raised."""

@@ -22,6 +22,7 @@ from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.wire.versions import Versions, built
 from pyspark_kafka_eos.model import ClientSettings
 
 NOW_MS = 1_700_000_000_000
@@ -188,7 +189,7 @@ class ScriptedKafka:
                 )
                 for topic in request.topics
             ]
-            return SimpleNamespace(error_code=0, throttle_time_ms=0, responses=topics)
+            return SimpleNamespace(API_VERSION=request.API_VERSION, error_code=0, throttle_time_ms=0, responses=topics)
         if api == "ListOffsets":
             return self._parts(request, leader, self._listed, "name", "partition_index")
         if api == "OffsetForLeaderEpoch":
@@ -298,15 +299,20 @@ class _Network:
 
     def __init__(self, kafka: ScriptedKafka) -> None:
         self._kafka = kafka
+        self.offered = {key: (0, highest) for key, highest in m.HIGHEST.items()}
+        self.versions = Versions(self.offered)
 
     def on_loop(self, action: Callable[[], None]) -> None:
         action()
 
     def send_on_loop(self, node: object, request: Any, done: Callable[[Any], None]) -> None:
-        done(self._kafka.answer(node, request))
+        done(self._kafka.answer(node, built(request, self.versions)))
 
     def call_many(self, requests: Sequence[tuple[object, Any]], timeout_ms: int | None = None) -> list[Any]:
-        return [self._kafka.answer(node, request) for node, request in requests]
+        return [self._kafka.answer(node, built(request, self.versions)) for node, request in requests]
+
+    def known_versions(self) -> list[Versions]:
+        return [self.versions]
 
     def named(self, node: int, name: str) -> str:
         self._kafka.happened[f"connection {name}"] += 1
@@ -331,13 +337,14 @@ class ScriptedCluster(Cluster):
     def __init__(self, kafka: ScriptedKafka) -> None:
         self.settings = ClientSettings(("scripted:0",), delivery_timeout_ms=5_000)
         self.kafka = kafka
-        self.network = _Network(kafka)  # type: ignore[assignment]
+        scripted = _Network(kafka)
+        self.network = scripted  # type: ignore[assignment]
+        self.offered = scripted.offered
         self.features = {}
         self._topics = {}
         self.gone_topic_ids = set()
         self.lacked_until_s = {}
         self._coordinators = {}
-        self._versions = {key: (0, highest) for key, highest in m.HIGHEST.items()}
 
     def pause(self, delay_ms: float = 0.0) -> None:  # type: ignore[override]
         """No waiting: nothing here becomes true by it."""

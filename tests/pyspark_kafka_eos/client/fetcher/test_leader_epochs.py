@@ -251,7 +251,7 @@ def test_brokers_that_do_not_know_epochs_are_read_all_the_same() -> None:
     kafka = ScriptedKafka(t=[log_of(4)])
     kafka.before[2] = lambda: kafka.logs[T0].elect(2)
     cluster = ScriptedCluster(kafka)
-    del cluster._versions[m.OffsetForLeaderEpochRequest.API_KEY]
+    del cluster.offered[m.OffsetForLeaderEpochRequest.API_KEY]
 
     batches = Fetcher(cluster, fetch_bytes=one_by_one(kafka)).read_ranges([OffsetRange(T0, 0, 4)])
 
@@ -324,7 +324,7 @@ def test_a_reader_that_knows_the_topic_reads_nothing_of_one_made_anew(
 ) -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
     cluster = ScriptedCluster(kafka)
-    cluster._versions[m.FetchRequest.API_KEY] = (0, fetch)
+    cluster.offered[m.FetchRequest.API_KEY] = (0, fetch)
     planned = OffsetRange(T0, 0, 6, Offsets(cluster).ends([T0])[T0].log)
     size = one_by_one(kafka)
 
