@@ -122,18 +122,21 @@ def task_contexts() -> Iterator[_Context]:
 
 
 class Checkpoint:
-    """A query's checkpoint, as Spark writes it. `jobs`: what the scheduler of `df.write` keeps in its place."""
+    """A query's checkpoint, as Spark writes it: the one that is in the directory, or that of a new query. `jobs`: what
+    the scheduler of `df.write` keeps in its place.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.begin()
+        if not (directory / "metadata").exists():
+            self.begin()
 
     def begin(self) -> None:
         """A new query."""
         shutil.rmtree(self.directory, ignore_errors=True)
         for each in ("offsets", "commits"):
             (self.directory / each).mkdir(parents=True)
-        (self.directory / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        self._write("metadata", json.dumps({"id": str(uuid.uuid4())}))
 
     @property
     def query_id(self) -> str:
@@ -151,11 +154,17 @@ class Checkpoint:
     def log_offsets(self, batch: int, end: dict[str, Any]) -> None:
         """Before the batch runs."""
         text = "\n".join(["v1", json.dumps({"batchWatermarkMs": 0, "conf": {}}), json.dumps(end)])
-        (self.directory / "offsets" / str(batch)).write_text(text)
+        self._write(f"offsets/{batch}", text)
 
     def log_commit(self, batch: int) -> None:
         """After it."""
-        (self.directory / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        self._write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def _write(self, name: str, text: str) -> None:
+        # Whole or not at all, as Spark does: whoever writes may be killed meanwhile.
+        beside = self.directory / "unfinished"
+        beside.write_text(text)
+        beside.rename(self.directory / name)
 
     def copy_to(self, other: Path) -> None:
         """Keep it as it is now."""
@@ -218,12 +227,13 @@ class _Frame:
 class Query:
     """One run of a query, or with `df.write` of the jobs of a scheduler. `hooks`: what happens when a batch is planned
     and not yet read ("planned"), when it has begun ("begun") or when its tasks are done ("written"), once each.
+    `stall_ms`: how long the source's reader waits for records.
     """
 
     def __init__(
         self, many: ManyProcesses, checkpoint: Checkpoint, way: str, sink_options: dict[str, str],
         source_options: dict[str, str], parallelism: int, conf: dict[str, str], hooks: dict[str, Callable[[], None]],
-        jobs: Sequence[Sequence[Row]],
+        jobs: Sequence[Sequence[Row]], stall_ms: int = STALL_MS,
     ) -> None:  # fmt: skip
         self.many, self.checkpoint, self.way, self.jobs = many, checkpoint, way, jobs
         self.options, self.conf, self.parallelism, self.hooks = sink_options, conf, parallelism, hooks
@@ -233,7 +243,7 @@ class Query:
         with many.within("source"):
             options = SourceOptions.parse(source_options, "stream")
             # No option shortens the time for which a reader waits for records that do not come.
-            client = replace(options.client, delivery_timeout_ms=STALL_MS)
+            client = replace(options.client, delivery_timeout_ms=stall_ms)
             self.reader = KafkaStreamReader(replace(options, client=client))
         with many.within("driver"):
             self.writer = ExactlyOnceWriter({**sink_options, **self._place()}) if way == FOREACH else None
@@ -298,11 +308,23 @@ class Query:
             reader: KafkaStreamReader = pickle.loads(pickle.dumps(self.reader))
             tables = [each.to_pylist() for part in parts for each in reader.read(part)]
         rows = sorted((row for table in tables for row in table), key=lambda row: (row["partition"], row["offset"]))
-        self.write(batch, [_row_of(row) for row in rows])
+        self.write_slots(batch, self.in_slots(rows))
+
+    def in_slots(self, rows: Sequence[dict[str, Any]]) -> list[list[Row]]:
+        """Which task gets which of the records that were read, by partition and offset: here in turn, as behind a
+        repartition.
+        """
+        return self._in_turn([row_of(row) for row in rows])
+
+    def _in_turn(self, rows: Sequence[Row]) -> list[list[Row]]:
+        return [list(rows[slot :: self.parallelism]) for slot in range(self.parallelism)]
 
     def write(self, batch: int, rows: Sequence[Row]) -> None:
         """Write a batch's rows in the query's way."""
-        slots = [list(rows[slot :: self.parallelism]) for slot in range(self.parallelism)]
+        self.write_slots(batch, self._in_turn(rows))
+
+    def write_slots(self, batch: int, slots: list[list[Row]]) -> None:
+        """The same, as the tasks have them."""
         if self.writer is not None:
             with self.many.within("driver"):
                 self.writer(_Frame(self, slots, batch), batch)  # type: ignore[arg-type]
@@ -371,7 +393,8 @@ class Query:
             return list(tasks.map(run, range(count)))
 
 
-def _row_of(row: dict[str, Any]) -> Row:
+def row_of(row: dict[str, Any]) -> Row:
+    """A record that the source has read, as a row for the sink."""
     value = bytes(row["value"]).decode()
     return row["key"], value, named_partition(value), round(row["timestamp"].timestamp() * 1000)
 

@@ -8,11 +8,12 @@ Invariants: brokers listen on 127.0.0.1 only; a broker that is killed and restar
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from embedded_kafka.child.errors import LocalError
 from embedded_kafka.child.ports import free_ports
@@ -57,10 +58,26 @@ _REPLICATED_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinat
 _REMOTE_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
+# A name that only the nodes of one cluster know, each by a hosts file of its own (jdk.net.hosts.file): a broker takes
+# the controller's address from the controller too, so by settings alone it would find a way around its proxy.
+_CONTROLLER_HOST = "controller"
+
+
+class Fronts(Protocol):
+    """What stands before the nodes of a cluster, such as proxies. Asked once for each, before the first node starts."""
+
+    def of_broker(self, broker: int, port: int) -> int:
+        """The port of 127.0.0.1 at which clients are told to reach the broker that listens on `port`."""
+
+    def of_controller(self, broker: int, port: int) -> str:
+        """The loopback address at which this broker finds the controller, under the controller's own `port`."""
+
+
 class LocalKafka(Server):
     """Brokers of one version of Apache Kafka, stopped again at the end of the `with` block.
 
-    version: a release on Maven; 4.0 and later run without ZooKeeper, earlier ones with a ZooKeeper of their own.
+    version: a release on Maven; 4.0 and later run without ZooKeeper, earlier ones with a ZooKeeper of their own, or
+        from 3.7 on with `kraft`.
     brokers: how many; replication factors follow, so that with 3 one of them may be killed.
     config: further broker settings, under Kafka's names; they win over the ones made here.
     data_dir: where the data is kept after stop(), for a later start; None = a directory that stop() removes.
@@ -68,6 +85,10 @@ class LocalKafka(Server):
     tiered: with remote storage, in a directory beside the data (Kafka 3.9 and later); topics ask for it by
         remote.storage.enable=true.
     fast_start: only the first tier of Java's compiler: ready sooner, slower under load.  Not for benchmarks.
+    heap: of each node's Java.
+    kraft: without ZooKeeper, before 4.0 as well.
+    controller_apart: the controller is a process of its own, and the brokers are brokers only.
+    fronts: what clients and brokers go through to reach the nodes; needs `controller_apart`.
     """
 
     def __init__(
@@ -80,27 +101,52 @@ class LocalKafka(Server):
         transaction_version: int | None = None,
         tiered: bool = False,
         fast_start: bool = False,
+        heap: str = "1g",
+        kraft: bool = False,
+        controller_apart: bool = False,
+        fronts: Fronts | None = None,
     ) -> None:
         super().__init__("local-kafka", data_dir)
         self.version = version
         self.zookeeper: LocalZooKeeper | None = None
-        self._kraft = int(version.split(".")[0]) >= 4
-        if transaction_version is not None and not self._kraft:
+        has_transaction_version = int(version.split(".")[0]) >= 4
+        self._kraft = kraft or has_transaction_version
+        if transaction_version is not None and not has_transaction_version:
             raise ValueError(f"transaction_version is a feature of Kafka 4.0 and later, not of {version}")
+        if controller_apart and not self._kraft:
+            raise ValueError(f"Kafka {version} has a controller apart only with kraft=True")
+        if fronts is not None and not controller_apart:
+            raise ValueError(
+                "fronts needs controller_apart: among brokers that are controllers too there is nothing between"
+            )
         self._config = dict(config or {})
         self._transaction_version = transaction_version
         self._tiered = tiered
         self._fast_start = fast_start
+        self._heap = heap
+        self._apart = controller_apart
+        self._fronts = fronts
         self._brokers = brokers
-        self._children: list[Child | None] = [None] * brokers
+        self._nodes = brokers + controller_apart
+        self._versions = [version] * self._nodes
+        self._children: list[Child | None] = [None] * self._nodes
         self._ports: list[int] = []
+        self._advertised: list[int] = []
+        self._controller_at: list[str] = []
         self._java: Java | None = None
-        self._jars: Path | None = None
+        self._jars: dict[str, Path] = {}
 
     @property
     def bootstrap_servers(self) -> str:
         """`127.0.0.1:port`, one per broker, separated by commas; the same after a restart()."""
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports[: self._brokers])
+        return ",".join(f"127.0.0.1:{port}" for port in self._advertised)
+
+    @property
+    def controller(self) -> int:
+        """The number of the controller that is apart: kill() and restart() take it too."""
+        if not self._apart:
+            raise LocalError("Every broker of this Kafka is a controller")
+        return self._brokers
 
     @property
     def data_dir(self) -> Path:
@@ -128,22 +174,28 @@ class LocalKafka(Server):
         """
         try:
             self._java = require_java()
-            name, artifacts = f"kafka-{self.version}", kafka_artifacts(self.version)
-            if self._tiered:
-                name, artifacts = f"{name}-tiered", artifacts + tiered_storage_artifacts(self.version)
-            self._jars = fetch(name, artifacts, self._java)
+            self._fetch(self.version)
             directory = self._make_dir()
             directory.mkdir(parents=True, exist_ok=True)
             (directory / "log4j.properties").write_text(_LOG4J)
-            self._ports = free_ports(2 * self._brokers)
+            self._ports = free_ports(2 * self._brokers + self._apart)
+            fronts, brokers = self._fronts, range(self._brokers)
+            self._advertised = [
+                self._ports[n] if fronts is None else fronts.of_broker(n, self._ports[n]) for n in brokers
+            ]
+            last = self._ports[-1]
+            self._controller_at = [
+                *("127.0.0.1" if fronts is None else fronts.of_controller(n, last) for n in brokers),
+                "127.0.0.1",
+            ]
             if not self._kraft:
                 self.zookeeper = LocalZooKeeper(data_dir=directory / "zookeeper").start()
-            for broker in range(self._brokers):
-                self._write_settings(broker)
+            for node in range(self._nodes):
+                self._write_settings(node)
                 if self._kraft:
-                    self._format(broker)
-            for broker in range(self._brokers):
-                self._spawn(broker)
+                    self._format(node)
+            for node in range(self._nodes):
+                self._spawn(node)
             for broker in range(self._brokers):
                 self._wait_until_ready(broker, among=self._brokers)
         except BaseException:
@@ -160,7 +212,7 @@ class LocalKafka(Server):
             child.ask_to_stop()
         for child in children:
             child.stop()
-        self._children = [None] * self._brokers
+        self._children = [None] * self._nodes
         if self.zookeeper is not None:
             self.zookeeper.stop()
             self.zookeeper = None
@@ -173,11 +225,14 @@ class LocalKafka(Server):
             child.kill()
             self._children[broker] = None
 
-    def restart(self, broker: int = 0, config: Mapping[str, str] | None = None) -> None:
+    def restart(self, broker: int = 0, config: Mapping[str, str] | None = None, version: str | None = None) -> None:
         """Starts a broker again, after stopping it if it runs, on the same port and data; returns when it answers.
 
-        config: settings that change with it, for this broker alone.
+        config: settings that change with it, for this broker alone. version: it is of this release from now on.
         """
+        if version is not None:
+            self._fetch(version)
+            self._versions[broker] = version
         child = self._children[broker]
         if child is not None:
             child.stop()
@@ -200,8 +255,17 @@ class LocalKafka(Server):
             check=False,
         )
 
-    def _java_command(self, heap: str, main_class: str, *arguments: str, fast_start: bool) -> list[str]:
-        assert self._java is not None and self._jars is not None, "start() comes first"
+    def _fetch(self, version: str) -> None:
+        assert self._java is not None, "start() comes first"
+        name, artifacts = f"kafka-{version}", kafka_artifacts(version)
+        if self._tiered:
+            name, artifacts = f"{name}-tiered", artifacts + tiered_storage_artifacts(version)
+        self._jars[version] = fetch(name, artifacts, self._java)
+
+    def _java_command(
+        self, heap: str, main_class: str, *arguments: str, fast_start: bool, version: str | None = None
+    ) -> list[str]:
+        assert self._java is not None and self._jars, "start() comes first"
         quick = ["-XX:TieredStopAtLevel=1"] if fast_start else []
         return [
             str(self._java.executable),
@@ -211,7 +275,7 @@ class LocalKafka(Server):
             f"-Dlog4j.configuration=file:{self.data_dir / 'log4j.properties'}",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-            *("-cp", f"{self._jars}/*"),
+            *("-cp", f"{self._jars[version or self.version]}/*"),
             main_class,
             *arguments,
         ]
@@ -233,27 +297,9 @@ class LocalKafka(Server):
             settings[f"{topic}.replication.factor"] = copies
         settings["transaction.state.log.min.isr"] = settings["min.insync.replicas"]
         settings["share.coordinator.state.topic.min.isr"] = settings["min.insync.replicas"]
-        port = self._ports[broker]
         session = "broker.session.timeout.ms" if self._kraft else "zookeeper.session.timeout.ms"
         settings[session] = _SESSION_TIMEOUT_MS
-        if self._kraft:
-            controllers = [f"{n}@127.0.0.1:{self._ports[self._brokers + n]}" for n in range(self._brokers)]
-            settings |= {
-                "broker.heartbeat.interval.ms": _SESSION_TIMEOUT_MS // 4,
-                "node.id": broker,
-                "process.roles": "broker,controller",
-                "controller.quorum.voters": ",".join(controllers),
-                "controller.listener.names": "CONTROLLER",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self._ports[self._brokers + broker]}",
-            }
-        else:
-            assert self.zookeeper is not None
-            settings |= {
-                "broker.id": broker,
-                "zookeeper.connect": self.zookeeper.hosts,
-                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            }
+        settings |= self._quorum(broker) if self._kraft else self._of_zookeeper(broker)
         if self._tiered:
             settings |= {
                 "remote.log.storage.system.enable": "true",
@@ -267,7 +313,6 @@ class LocalKafka(Server):
                 "log.retention.check.interval.ms": 500,
                 "log.initial.task.delay.ms": 500,
             }
-        settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
         settings |= {**self._config, **(config or {})}
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
         path = self._settings_path(broker)
@@ -275,6 +320,51 @@ class LocalKafka(Server):
         path.touch()
         path.chmod(0o600)
         path.write_text(lines)
+
+    def _of_zookeeper(self, broker: int) -> dict[str, Any]:
+        assert self.zookeeper is not None
+        listener = f"PLAINTEXT://127.0.0.1:{self._ports[broker]}"
+        return {
+            "broker.id": broker,
+            "zookeeper.connect": self.zookeeper.hosts,
+            "listeners": listener,
+            "advertised.listeners": listener,
+        }
+
+    def _quorum(self, node: int) -> dict[str, Any]:
+        """Who this node is among brokers and controllers, and where it and they listen."""
+        settings: dict[str, Any] = {
+            "broker.heartbeat.interval.ms": _SESSION_TIMEOUT_MS // 4,
+            "node.id": node,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,BROKERS:PLAINTEXT",
+        }
+        if not self._apart:
+            controllers = [f"{n}@127.0.0.1:{self._ports[self._brokers + n]}" for n in range(self._brokers)]
+            own = f"PLAINTEXT://127.0.0.1:{self._ports[node]}"
+            return settings | {
+                "process.roles": "broker,controller",
+                "controller.quorum.voters": ",".join(controllers),
+                "listeners": f"{own},CONTROLLER://127.0.0.1:{self._ports[self._brokers + node]}",
+                "advertised.listeners": own,
+            }
+        hosts = self.data_dir / f"hosts-{node}"
+        names = {"127.0.0.1": f"localhost {socket.gethostname()}"}
+        hosts.write_text(
+            "".join(f"{at} {name}\n" for at, name in [*names.items(), (self._controller_at[node], _CONTROLLER_HOST)])
+        )
+        controller = f"{_CONTROLLER_HOST}:{self._ports[-1]}"
+        settings |= {"controller.quorum.voters": f"{self._brokers}@{controller}"}
+        if node == self._brokers:
+            return settings | {"process.roles": "controller", "listeners": f"CONTROLLER://{controller}"}
+        # The brokers copy from each other without a front: what clients cannot reach still has its followers.
+        among = f"BROKERS://127.0.0.1:{self._ports[self._brokers + node]}"
+        return settings | {
+            "process.roles": "broker",
+            "inter.broker.listener.name": "BROKERS",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[node]},{among}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._advertised[node]},{among}",
+        }
 
     def _format(self, broker: int) -> None:
         feature = (
@@ -296,8 +386,10 @@ class LocalKafka(Server):
             raise LocalError(f"Could not format the storage of Kafka {self.version}:\n{answer.stdout}{answer.stderr}")
 
     def _spawn(self, broker: int) -> None:
-        settings = str(self._settings_path(broker))
-        command = self._java_command("1g", "kafka.Kafka", settings, fast_start=self._fast_start)
+        settings, version = str(self._settings_path(broker)), self._versions[broker]
+        command = self._java_command(self._heap, "kafka.Kafka", settings, fast_start=self._fast_start, version=version)
+        if self._apart:
+            command.insert(1, f"-Djdk.net.hosts.file={self.data_dir / f'hosts-{broker}'}")
         self._children[broker] = spawn(command, log_path=self.data_dir / f"broker-{broker}.log")
 
     def _wait_until_forgotten(self, broker: int) -> None:
@@ -318,6 +410,10 @@ class LocalKafka(Server):
 
         def answers() -> bool | None:
             with contextlib.suppress(OSError):
+                if broker == self._brokers:
+                    # A controller answers no Metadata. That it takes connections has to do.
+                    socket.create_connection(("127.0.0.1", self._ports[-1]), timeout=1).close()
+                    return True
                 cluster = wire.describe("127.0.0.1", self._ports[broker])
                 if cluster.controller_known and broker in cluster.brokers and len(cluster.brokers) >= among:
                     return True

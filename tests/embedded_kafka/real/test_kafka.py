@@ -181,3 +181,21 @@ def test_free_ports_are_all_different_and_below_the_range_of_outgoing_connection
 
     assert len(set(ports)) == 50
     assert max(ports) < 32768
+
+
+def test_a_cluster_that_cannot_be_is_refused_before_anything_starts() -> None:
+    class Nothing:
+        def of_broker(self, broker: int, port: int) -> int:
+            return port
+
+        def of_controller(self, broker: int, port: int) -> str:
+            return "127.0.0.1"
+
+    with pytest.raises(ValueError, match="a controller apart only with kraft=True"):
+        LocalKafka("3.9.1", controller_apart=True)
+    with pytest.raises(ValueError, match="fronts needs controller_apart"):
+        LocalKafka(fronts=Nothing())
+    with pytest.raises(ValueError, match="transaction_version is a feature"):
+        LocalKafka("3.9.1", kraft=True, transaction_version=2)
+    with pytest.raises(LocalError, match="Every broker of this Kafka is a controller"):
+        _ = LocalKafka().controller

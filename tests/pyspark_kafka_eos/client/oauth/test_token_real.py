@@ -30,8 +30,10 @@ WATCHED_S = 50.0
 class Issued(Guarded):
     """A broker that may ask a token issuer."""
 
-    def _java_command(self, heap: str, main_class: str, *arguments: str, fast_start: bool) -> list[str]:
-        command = super()._java_command(heap, main_class, *arguments, fast_start=fast_start)
+    def _java_command(
+        self, heap: str, main_class: str, *arguments: str, fast_start: bool, version: str | None = None
+    ) -> list[str]:
+        command = super()._java_command(heap, main_class, *arguments, fast_start=fast_start, version=version)
         return [command[0], "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + self.jwks, *command[1:]]
 
     jwks = ""
