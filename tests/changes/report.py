@@ -17,16 +17,17 @@ from tests.changes.cells import SENSELESS, every, senseless
 from tests.changes.changes import CHANGES, Change
 from tests.changes.moments import MOMENTS
 from tests.changes.words import plain
+from tests.support.made import today
 
 PAGE = Path(__file__).resolve().parents[2] / "evidence" / "changes.md"
 
-_INTRODUCTION = """\
+INTRODUCTION = """\
 # The matrix of changes
 
 What may be another one between two runs, two batches or two processes, and what becomes of a query that meets it. A cell is a change, a
 moment, a way of writing, a scope and a transaction version. Each is played by the product's own code of source, driver and tasks on the embedded
-broker, beside a stand-in for Spark; the reader that counts is librdkafka with `read_committed`. Made by `make changes`;
-`tests/changes` has it.
+broker, beside a stand-in for Spark; the reader that counts is librdkafka with `read_committed`. Made by `make changes`
+on {day}; `tests/changes` has it.
 
 A cell holds where the query goes on and each row is there once, with its key and its time. Otherwise the query is refused: three starts
 end with an error of a class whom somebody has to act on, the words name the change, no row is there twice, nothing that was visible
@@ -40,7 +41,7 @@ start went on. **refused**: all were refused. **goes on / refused**: it depends 
 def page(outcomes: Sequence[Outcome]) -> str:
     """The whole page."""
     parts = [
-        _INTRODUCTION,
+        INTRODUCTION.format(day=today()),
         _table(outcomes),
         _moments(),
         _refusals(outcomes),

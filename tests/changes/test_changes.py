@@ -259,3 +259,5 @@ def test_a_page_has_nothing_of_one_run() -> None:
     said = "PipelineConflict: 127.0.0.1:1234 has cluster abcdefghijklmnopqrstuv and 123e4567-e89b-12d3-a456-426614174000 [fact=1]"
 
     assert plain(said) == "PipelineConflict: HOST:PORT has cluster ID and ID"
+    clock = "the clock of the driver's machine shows 2026-11-28T06:17:48+00:00 (1795846668965 ms), and 12 records"
+    assert plain(clock) == "the clock of the driver's machine shows TIME (TIME ms), and 12 records"

@@ -17,6 +17,7 @@ from pathlib import Path
 from embedded_kafka.embedded import EmbeddedKafka
 from pyspark_kafka_eos import crash_points
 from tests.pyspark_kafka_eos.commit.mending import History, play
+from tests.support.made import today
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mending.md"
 _BEGIN, _END = "<!-- mending matrix -->", "<!-- end of the mending matrix -->"
@@ -86,7 +87,7 @@ def table(found: dict[History, dict[str, str]]) -> str:
         lines.append(f"| {forgotten} | {shown} | {point} | {' | '.join(cells)} |")
     played = sum(len(cell) for cell in found.values())
     failed = sum(did.startswith("FAILED") for cell in found.values() for did in cell.values())
-    return "\n".join([*lines, "", f"{played - failed} of {played} histories passed."])
+    return "\n".join([*lines, "", f"{played - failed} of {played} histories passed, on {today()}."])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a run of `make chaos` found, for people: the matrix as a table, the rounds, the verdicts.
 
-Owns: words and tables, the place of the matrix in docs/design.
+Owns: words and tables, the place of the matrix in evidence/.
 Does not know: how anything was played.
 Invariants: a cell that did not pass is marked as such in the table, never left out; numbers come from the results
 alone.
@@ -17,6 +17,7 @@ from tests.chaos.history import EntryKind
 from tests.chaos.matrix import POINTS, Result
 from tests.chaos.rounds import Round
 from tests.chaos.stories import score
+from tests.support.made import today
 
 PAGE = Path(__file__).resolve().parents[2] / "evidence" / "crash-matrix.md"
 _BEGIN, _END = "<!-- crash matrix -->", "<!-- end of the crash matrix -->"
@@ -39,7 +40,7 @@ def matrix_table(results: Sequence[Result]) -> str:
                 row.append(" / ".join(_outcome(each) for each in pair) if any(pair) else "")
         lines.append("| " + " | ".join(row) + " |")
     passed = sum(not each.problems for each in results)
-    return "\n".join([*lines, "", f"{passed} of {len(results)} cells passed."])
+    return "\n".join([*lines, "", f"{passed} of {len(results)} cells passed, on {today()}."])
 
 
 def _outcome(result: Result | None) -> str:

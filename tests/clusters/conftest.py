@@ -15,6 +15,7 @@ import pytest
 from tests.clusters import table
 from tests.clusters.packed import pack
 from tests.packaging.conftest import sources, wheel
+from tests.support.made import today
 
 __all__ = ["packed", "sources", "wheel"]
 
@@ -41,7 +42,7 @@ def pytest_runtest_makereport(
     name = f"{item.path.name}::{item.name}"
     outcomes = item.config.stash.get(_OUTCOMES, {})
     if name in table.LINES and (report.when == "call" or not report.passed):
-        took = f"{report.duration:.0f} s, pyspark {version('pyspark')}, Python {platform.python_version()}"
+        took = f"{report.duration:.0f} s, pyspark {version('pyspark')}, Python {platform.python_version()}, {today()}"
         outcomes[name] = took if report.passed else report.outcome
     item.config.stash.get(_SIZES, {}).update(
         {key: float(value) for key, value in report.user_properties if key in table.SIZES}

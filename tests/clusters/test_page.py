@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.clusters import table
 from tests.clusters.page import NOT_RUN, PAGE, blocks, commands
+from tests.support.made import DAY
 
 HERE = Path(__file__).parent
 
@@ -83,7 +84,9 @@ def test_the_page_has_the_lines_that_the_tests_have_and_says_how_each_ended() ->
     text = PAGE.read_text()
     assert table.written({}, {}, text) == text, "run: make clusters"
     for runs, seen in table.cells("run", text).items():
-        assert re.fullmatch(r"\d+ s, pyspark 4\.\d+\.\d+, Python 3\.\d+\.\d+|not run yet|failed|skipped", seen), runs
+        assert re.fullmatch(
+            rf"\d+ s, pyspark 4\.\d+\.\d+, Python 3\.\d+\.\d+, {DAY.pattern}|not run yet|failed|skipped", seen
+        ), runs
 
 
 def test_a_run_writes_what_it_has_seen_and_leaves_the_other_lines() -> None:

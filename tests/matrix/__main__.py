@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from embedded_kafka.real import LocalKafka
 from tests.matrix.expected import PARTITIONS, TOPICS
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, Row, rows
 from tests.support.committed import committed
+from tests.support.made import today
 from tests.support.wheel import NOT_SOURCES, ROOT, SOURCES, built
 
 PAGE = ROOT / "evidence" / "version-matrix.md"
@@ -51,14 +52,15 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a row ended: the exact versions where it was run, the seconds of its applications, the reason where it
-    failed.
+    """How a row ended: the exact versions where it was run, the seconds of its applications, the day, the reason
+    where it failed.
     """
 
     row: Row
     python: str = ""
     pyspark: str = ""
     seconds: float = 0.0
+    day: str = field(default_factory=today)
     why: str = ""
     had: bool = True
 
@@ -67,7 +69,11 @@ class Outcome:
         """The last cell of its line."""
         if not self.had:
             return self.why
-        return f"failed: {self.why.splitlines()[0]}" if self.why else f"every record once, {self.seconds:.0f} s"
+        return (
+            f"failed: {self.why.splitlines()[0]}"
+            if self.why
+            else f"every record once, {self.seconds:.0f} s, {self.day}"
+        )
 
 
 def interpreter(version: str) -> Path | None:

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from tests.matrix.__main__ import NOT_HAD, NOT_YET, PAGE, Outcome, lines_of, table
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, VERSIONS, possible, rows
+from tests.support.made import DAY
 from tests.support.wheel import ROOT
 
 
@@ -42,7 +43,7 @@ def test_the_page_has_each_row_and_how_it_ended() -> None:
     assert list(found) == rows(), "run: make matrix"
     for line in found.values():
         seen = line.strip("| ").rpartition("|")[2].strip()
-        assert re.fullmatch(rf"every record once, \d+ s|{NOT_HAD}|{NOT_YET}", seen), line
+        assert re.fullmatch(rf"every record once, \d+ s, {DAY.pattern}|{NOT_HAD}|{NOT_YET}", seen), line
 
 
 def test_a_row_that_failed_has_its_reason_and_one_without_a_python_says_so() -> None:
@@ -50,4 +51,4 @@ def test_a_row_that_failed_has_its_reason_and_one_without_a_python_says_so() -> 
 
     assert "| failed: two too many |" in table([Outcome(row, why="two too many\nmore")])
     assert "| not run: this Python" in table([Outcome(row, had=False, why=NOT_HAD)])
-    assert "| every record once, 7 s |" in table([Outcome(row, "3.10.1", "4.0.0", 7.2)])
+    assert "| every record once, 7 s, 3 March 2027 |" in table([Outcome(row, "3.10.1", "4.0.0", 7.2, "3 March 2027")])

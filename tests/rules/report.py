@@ -2,7 +2,7 @@
 
 Owns: the form.
 Does not know: how breaches are played.
-Invariants: the table in the documents has no times and no numbers that differ from run to run.
+Invariants: the page has nothing that differs from run to run but the day.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from tests.rules.play import Result, Verdict
 from tests.rules.table import Row
+from tests.support.made import today
 from tests.support.planting import ROOT, Planted
 
 PLACE = "evidence/rules-breaches.md"
 
-_HEAD = """# What happens when a rule is broken
+HEAD = """# What happens when a rule is broken
 
-`make rules` breaks each rule of [rules.md](rules.md), and takes back what each of the [findings](design/findings.md) mended, in a copy of the
+`make rules` breaks each rule of [rules.md](../docs/rules.md), and takes back what each of the [findings](../docs/design/findings.md) mended, in a copy of the
 code, one change at a time, and runs the tests that the row names. This table is what it has seen: each change, and the tests that failed.
-Ten rows, chosen by the commit, are played in CI (`make rules-sample`).
+Ten rows, chosen by the commit, are played in CI (`make rules-sample`). Made on {day}.
 """
 
 
@@ -70,7 +71,7 @@ def _change(planted: Planted) -> str:
 
 def write(results: Sequence[Result], all_rows: Sequence[Row]) -> None:
     """Put the table into the documents; rows without a test are listed with their reason."""
-    lines = [_HEAD]
+    lines = [HEAD.format(day=today())]
     by_rule: dict[str, list[Result]] = {}
     for result in results:
         by_rule.setdefault(result.row.rule, []).append(result)

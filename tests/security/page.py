@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.made import today
+
 PAGE = Path(__file__).parents[2] / "evidence" / "security-matrix.md"
 NOT_POSSIBLE = "not possible"
 
-_HEAD = """\
+HEAD = """\
 # The ways to log in, and the parts of the product
 
 Each cell is one run: the part connects by this way alone, moves {rows} records, and librdkafka reads the output as committed and
 compares it record by record (`20 = 20`). `doctor` has to find nothing wrong. Each listener takes one way, so a client that came in
 has used it. A cell that is {not_possible} has its reason below the table. A cell in which Spark started no Python worker within its 10 s is
-played again. Made by `make security`, with Spark {spark}.
+played again. Made by `make security` on {day}, with Spark {spark}.
 """
 
 
@@ -37,7 +39,7 @@ class Cell:
 
 def page(cells: Sequence[Cell], uses: Sequence[str], *, rows: int, spark: str) -> str:
     """The whole text."""
-    parts = [_HEAD.format(rows=rows, spark=spark, not_possible=NOT_POSSIBLE)]
+    parts = [HEAD.format(rows=rows, spark=spark, not_possible=NOT_POSSIBLE, day=today())]
     for broker in dict.fromkeys(each.broker for each in cells):
         own = [each for each in cells if each.broker == broker]
         parts += [f"## {broker}\n", _table(own, uses)]

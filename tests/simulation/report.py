@@ -16,6 +16,7 @@ from tests.simulation.campaign import Totals
 from tests.simulation.coverage import MACHINES, Lead, Row
 from tests.simulation.rows import NOT_REACHED
 from tests.simulation.shrink import problem_class
+from tests.support.made import today
 
 PAGE = Path(__file__).parents[2] / "evidence" / "simulation-campaign.md"
 
@@ -73,8 +74,8 @@ def page(campaigns: Sequence[Totals]) -> str:
         "\n\n".join(
             [
                 "# What the campaigns of the simulation came to",
-                f"Written by `python -m tests.simulation --campaign .. --write` with Python {platform.python_version()}. Do not edit.\n"
-                "`simulation.md` has what a campaign is, and which profile draws what.",
+                f"Written by `python -m tests.simulation --campaign .. --write` on {today()} with Python {platform.python_version()}. Do not edit.\n"
+                "[The simulation](../docs/design/simulation.md) has what a campaign is, and which profile draws what.",
                 _campaigns(campaigns),
                 f"## Faults by kind\n\n{sum(fired.values()):,} in all. {COUNTED}\n\n"
                 + _table(("kind", "times"), [(kind, f"{times:,}") for kind, times in fired.most_common()]),
@@ -83,7 +84,7 @@ def page(campaigns: Sequence[Totals]) -> str:
                 "## Rows that no history reached\n\n" + _never(leads),
                 "## What went wrong\n\n" + _wrong(campaigns, "bad"),
                 "## What went wrong and does so no more\n\nProduct or judge were mended, and the history was played again. "
-                "`simulation.md` has the findings.\n\n" + _wrong(campaigns, "mended"),
+                "[The simulation](../docs/design/simulation.md) has the findings.\n\n" + _wrong(campaigns, "mended"),
             ]
         )
         + "\n"

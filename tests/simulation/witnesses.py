@@ -30,6 +30,7 @@ from tests.simulation.faults import at_point
 from tests.simulation.judge import PARTITIONS
 from tests.simulation.play import Outcome, Scene, play
 from tests.simulation.watch import OUTPUT
+from tests.support.made import today
 from tests.support.planting import Planted
 
 PAGE = Path(__file__).resolve().parents[2] / "evidence" / "witnesses.md"
@@ -198,13 +199,13 @@ def _strike(scene: Scene, cell: Cell, ends: dict[TopicPartition, int], fired: li
 
 # ---- the page
 
-_INTRODUCTION = """\
+INTRODUCTION = """\
 # The matrix of witnesses
 
 Each answer that a conclusion rests on, given by one who cannot know, in moments in which a run has to conclude something. A driver is killed
 in its second batch. What it wrote stands under a newer leader; the next driver is answered as the table says for 6 s, and
-correctly from then on. Played in virtual time on the embedded broker, whose logs' bytes the judge of [the simulation](simulation.md) reads. Made by
-`python -m tests.simulation.witnesses --write`. [Absences](absences.md) has every place in the code that rests on such an answer.
+correctly from then on. Played in virtual time on the embedded broker, whose logs' bytes the judge of [the simulation](../docs/design/simulation.md) reads. Made by
+`python -m tests.simulation.witnesses --write` on {day}. [Absences](../docs/design/absences.md) has every place in the code that rests on such an answer.
 
 **holds**: every batch was committed once, nothing decided was aborted, and nobody was told to act. **not asked**: no run asked the question in
 those seconds, which proves nothing. One broker plays all leaders, so that of the ledger which was replaced without noticing has no row: nobody
@@ -227,7 +228,7 @@ PLANTED = (
 def page(played: Sequence[tuple[Cell, Outcome, int]]) -> str:
     """The whole page."""
     head = ["question", "answered by", *(moment.name for moment in MOMENTS)]
-    lines = [_INTRODUCTION, "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = [INTRODUCTION.format(day=today()), "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for question, way in dict.fromkeys((cell.question, cell.way) for cell, _, _ in played):
         row = [question.name, way]
         for moment in MOMENTS:

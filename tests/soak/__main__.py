@@ -43,6 +43,7 @@ from tests.soak.plan import LEDGER, PARTITIONS, ROWS_PER_BATCH, TOPIC
 from tests.soak.trend import Trend, trend
 from tests.soak.workers import forks_of_the_daemon
 from tests.support.committed import committed
+from tests.support.made import today
 
 PAGE = ROOT / "evidence" / "soak.md"
 FAULT_EVERY_S = 20.0
@@ -302,7 +303,7 @@ def soak(kind: str, form: str, minutes: float) -> tuple[list[str], list[str]]:
     lines = [
         f"## {label}, {form}",
         "",
-        f"{minutes:g} minutes, {batches} batches ({batches / minutes / 60:.1f} a second) of {ROWS_PER_BATCH} rows. Faults: {faults}. "
+        f"{minutes:g} minutes, ended on {today()}, {batches} batches ({batches / minutes / 60:.1f} a second) of {ROWS_PER_BATCH} rows. Faults: {faults}. "
         f"Queries that failed and were started again: {restarts}. Rows missing: {missing}; rows there again: {repeated}.",
         "",
         "| | mean of the second half | slope for an hour | its standard error |",

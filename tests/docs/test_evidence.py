@@ -1,0 +1,44 @@
+"""The pages of evidence/: each says the day of its run, and begins as the run would write it today."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.changes.report import INTRODUCTION as CHANGES
+from tests.docs.figures import ROOT
+from tests.mistakes.page import HEAD as MISTAKES
+from tests.rules.report import HEAD as RULES
+from tests.simulation.witnesses import INTRODUCTION as WITNESSES
+from tests.support.made import DAY, today
+
+EVIDENCE = ROOT / "evidence"
+PAGES = sorted(path.name for path in EVIDENCE.glob("*.md"))
+
+OF_NO_DAY = {"README.md", "planted-bugs.md"}
+"""The list of the pages; and what is written from seeds that stand in the code, which tests play."""
+
+HEADS = {"changes.md": CHANGES, "mistakes.md": MISTAKES, "rules-breaches.md": RULES, "witnesses.md": WITNESSES}
+
+
+def test_a_day_is_written_as_the_pages_are_read() -> None:
+    assert DAY.fullmatch(today())
+
+
+@pytest.mark.parametrize("name", sorted(set(PAGES) - OF_NO_DAY))
+def test_a_page_says_the_day_of_its_run(name: str) -> None:
+    assert DAY.search((EVIDENCE / name).read_text())
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_page_begins_as_a_run_writes_it(name: str) -> None:
+    """So a word or a link that somebody changes on the page alone does not come back with the next run."""
+    text = (EVIDENCE / name).read_text()
+    (day, *_) = DAY.findall(text)
+
+    assert text.startswith(HEADS[name].format(day=day))
+
+
+def test_every_page_is_in_the_list() -> None:
+    text = (EVIDENCE / "README.md").read_text()
+
+    assert [name for name in PAGES if name != "README.md" and f"[{name}]({name})" not in text] == []
