@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,17 @@ MACHINES: Mapping[str, Any] = {
 _BLOCK = re.compile(r"<!-- machine: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
+def states(module: Any) -> type[Enum]:
+    """The machine's states, in the order of their definition: those that the rows of its table begin with."""
+    state, _ = next(iter(module.MOVES))
+    return type(state)
+
+
 def table(name: str) -> str:
     """The machine's states and moves as Markdown tables."""
     module = MACHINES[name]
     lines = ["| state | meaning |", "|---|---|"]
-    lines += [f"| {state.name} | {state.value} |" for state in module.State]
+    lines += [f"| {state.name} | {state.value} |" for state in states(module)]
     lines += ["", "| in state | on event | next state | what happens |", "|---|---|---|---|"]
     for (state, event), move in module.MOVES.items():
         meaning = " ".join((move.handler.__doc__ or "").split())

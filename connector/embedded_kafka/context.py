@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from embedded_kafka.security.acls import ANONYMOUS
-from embedded_kafka.security.door import Session
+from embedded_kafka.security.door import LoginSession
 
 
 @dataclass(frozen=True)
@@ -16,4 +16,4 @@ class Context:
     client_id: str
     client_host: str
     principal: str = ANONYMOUS
-    session: Session | None = None
+    session: LoginSession | None = None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded_kafka.faults import last_counts
-from embedded_kafka.faults.fault import Fault, Leader, asked_for
+from embedded_kafka.faults.fault import Fault, LeaderFault, asked_for
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.parts import Parts
 from embedded_kafka.private import PRIVATE_DIRECTORY, make_private
@@ -101,7 +101,7 @@ class Control:
 
     def _inject(self, asked: dict[str, Any]) -> dict[str, Any]:
         fault = asked_for(**asked["fault"])
-        if isinstance(fault.action, Leader):
+        if isinstance(fault.action, LeaderFault):
             take_stand(self._parts, fault)
         return _shown(self._parts.faults.inject(fault))
 

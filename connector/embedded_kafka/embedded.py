@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded_kafka.child.processes import Child, spawn
-from embedded_kafka.child.server import Server, first_answer
+from embedded_kafka.child.server import ChildServer, first_answer
 from embedded_kafka.faults import last_counts
 from embedded_kafka.private import make_private
 from embedded_kafka.real.zookeeper import LocalZooKeeper
@@ -45,7 +45,7 @@ _CALLS = {
 """Where a fault is set -> the method that sets it there."""
 
 
-class EmbeddedKafka(Server):
+class EmbeddedKafka(ChildServer):
     """A single-node Kafka broker on 127.0.0.1 that needs no Java. The end of the `with` block stops it.
 
     data_dir: where its data is kept after `stop`; None = a directory that `stop` removes.

@@ -12,7 +12,7 @@ UnifiedLog.read (what a leader answers whose high watermark is behind its log's 
 from __future__ import annotations
 
 from embedded_kafka.context import Context
-from embedded_kafka.faults.fault import Fault, Leader
+from embedded_kafka.faults.fault import Fault, LeaderFault
 from embedded_kafka.log.values import ActiveProducer, ReadResult
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
@@ -113,7 +113,7 @@ class _Behind(View):
 
 
 class Lagging(_Behind):
-    """`Leader.LAGGING`."""
+    """`LeaderFault.LAGGING`."""
 
     def latest(self, committed: bool) -> int:
         if self._parts.leaders.start_of_epoch(self._where) > self.high_watermark:
@@ -131,7 +131,7 @@ class Lagging(_Behind):
 
 
 class Stale(_Behind):
-    """`Leader.STALE`."""
+    """`LeaderFault.STALE`."""
 
     def __init__(self, parts: Parts, where: TopicPartition, fault: Fault) -> None:
         super().__init__(parts, where, fault)
@@ -172,7 +172,7 @@ class Stale(_Behind):
         return super().read(offset, max_bytes, committed=committed, at_least_one=at_least_one)
 
 
-_VIEWS: dict[Leader, type[_Behind]] = {Leader.STALE: Stale, Leader.LAGGING: Lagging}
+_VIEWS: dict[LeaderFault, type[_Behind]] = {LeaderFault.STALE: Stale, LeaderFault.LAGGING: Lagging}
 
 
 def view(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> View:
@@ -184,14 +184,14 @@ def view_by(parts: Parts, where: TopicPartition, fault: Fault | None) -> View:
     """The partition as the leader of a fault answers, without one the present leader."""
     if fault is None:
         return View(parts, where)
-    assert isinstance(fault.action, Leader)
+    assert isinstance(fault.action, LeaderFault)
     return _VIEWS[fault.action](parts, where, fault)
 
 
 def epoch_in_metadata(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> int:
     """The epoch of the leader that metadata name. Opens no log."""
     fault = parts.faults.leading(where, api_key, context.client_id)
-    stale = fault is not None and fault.action is Leader.STALE
+    stale = fault is not None and fault.action is LeaderFault.STALE
     return fault.leader_epoch if fault is not None and stale else parts.leaders.epoch(where)
 
 
@@ -206,7 +206,7 @@ def take_stand(parts: Parts, fault: Fault) -> Fault:
     end = log.end_offset if fault.end is None else fault.end
     if not log.log_start_offset <= end <= log.end_offset:
         raise ValueError(f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}")
-    if fault.action is Leader.LAGGING:
+    if fault.action is LeaderFault.LAGGING:
         parts.leaders.elect(where)
         parts.readers.wake(where)
     fault.end, fault.leader_epoch = end, parts.leaders.epoch_at(where, max(0, end - 1))

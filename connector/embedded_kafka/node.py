@@ -31,7 +31,7 @@ from embedded_kafka.parts import Parts
 from embedded_kafka.producer_ids import ProducerIds
 from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.security.door import Door
+from embedded_kafka.security.door import ListenerSecurity
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.storage import DataDirectory
 from embedded_kafka.topics.cleaner import Cleaner
@@ -103,7 +103,7 @@ class Node:
             faults=faults,
             directory=directory,
             authorizer=Authorizer(config.security, directory),
-            door=Door(config.security, clock),
+            door=ListenerSecurity(config.security, clock),
             unread=Unread(config.unread_answers_max_bytes),
             topics=topics,
             leaders=Leaders(directory, topics),

@@ -18,7 +18,7 @@ from embedded_kafka.node import Node
 from embedded_kafka.private import make_private
 from embedded_kafka.producer_ids import BlockStore, FileBlocks, ProducerIds, ZooKeeperBlocks
 from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.security.door import Door
+from embedded_kafka.security.door import ListenerSecurity
 from embedded_kafka.settings.settings import parse
 from kafka_core import runtime
 
@@ -29,7 +29,7 @@ _SOCKET_PATH_AT_MOST = 100
 def judge(directory: Path, settings: Mapping[str, str]) -> None:
     """OptionsError for settings with which a broker could not start: names, values, and the files of its logins."""
     config = parse(settings)
-    Door(config.security, Clock())
+    ListenerSecurity(config.security, Clock())
     Authorizer(config.security, directory)
 
 

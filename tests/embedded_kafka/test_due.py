@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from embedded_kafka.due import DueTimes
-from embedded_kafka.log.producer_state import ProducerState
+from embedded_kafka.log.producer_state import ProducerStateEntry
 from embedded_kafka.log.producers import Producers
 from embedded_kafka.node import Node, framed
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import DAY_MS, BrokerConfig
 from embedded_kafka.transactions import TransactionCoordinator
-from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.machine.events import TransactionLogEntry, TransactionState
 from embedded_kafka.transactions.machine.moves import Transaction
 from embedded_kafka.transactions.state_log import encode_key, encode_value
 from embedded_kafka.wire.server import ListTransactionsRequest
@@ -94,15 +94,15 @@ def test_keys_whose_times_are_brought_forward_again_and_again_take_no_more_room(
 # ---- transactional ids
 
 
-def with_ids(count: int, state: State = State.COMPLETE_COMMIT) -> World:
+def with_ids(count: int, state: TransactionState = TransactionState.COMPLETE_COMMIT) -> World:
     """A log in which so many ids were used now; the open ones have a timeout of a minute."""
     world = World()
     now_ms = world.clock.now_ms()
     world.config = BrokerConfig(transaction_state_partitions=1)
     for number in range(count):
-        entry = Entry(
+        entry = TransactionLogEntry(
             number, epoch=1, state=state, timeout_ms=60_000, start_ms=now_ms, last_update_ms=now_ms,
-            partitions=frozenset({A}) if state is State.ONGOING else frozenset(),
+            partitions=frozenset({A}) if state is TransactionState.ONGOING else frozenset(),
         )  # fmt: skip
         world.journal.append(StateRecord(0, encode_key(f"id-{number}"), encode_value(entry, 1)))
     return world
@@ -119,9 +119,9 @@ def in_world(world: World, play: Callable[[TransactionCoordinator], Any]) -> Any
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("state", [State.COMPLETE_COMMIT, State.ONGOING])
+@pytest.mark.parametrize("state", [TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING])
 def test_a_sweep_over_two_thousand_ids_of_which_none_is_due_takes_the_steps_of_one_over_two(
-    state: State,
+    state: TransactionState,
 ) -> None:
     async def steps(coordinator: TransactionCoordinator) -> int:
         coordinator.tick()
@@ -145,7 +145,7 @@ def test_after_a_jump_of_the_clock_one_sweep_expires_all_ids_that_are_due() -> N
 
 
 def test_a_sweep_with_a_limit_does_so_many_and_the_next_ones_the_rest() -> None:
-    world = with_ids(25, State.ONGOING)
+    world = with_ids(25, TransactionState.ONGOING)
 
     async def play(coordinator: TransactionCoordinator) -> None:
         world.clock.advance(60_001)
@@ -153,7 +153,7 @@ def test_a_sweep_with_a_limit_does_so_many_and_the_next_ones_the_rest() -> None:
         for _ in range(4):
             coordinator.tick(10)
             await settle()
-            done.append(len(coordinator.listing([State.COMPLETE_ABORT])))
+            done.append(len(coordinator.listing([TransactionState.COMPLETE_ABORT])))
         assert done == [10, 20, 25, 25]
 
     in_world(world, play)
@@ -176,7 +176,7 @@ def test_an_id_that_was_used_meanwhile_lives_on_for_as_long_again() -> None:
 
 
 def test_an_end_that_could_not_be_written_is_tried_again_by_each_sweep_until_it_is() -> None:
-    world = with_ids(2, State.ONGOING)
+    world = with_ids(2, TransactionState.ONGOING)
 
     async def play(coordinator: TransactionCoordinator) -> None:
         world.unreachable = {A}
@@ -184,11 +184,11 @@ def test_an_end_that_could_not_be_written_is_tried_again_by_each_sweep_until_it_
         for _ in range(3):
             coordinator.tick()
             await settle()
-            assert len(coordinator.listing([State.PREPARE_ABORT])) == 2
+            assert len(coordinator.listing([TransactionState.PREPARE_ABORT])) == 2
         world.unreachable = set()
         coordinator.tick()
         await settle()
-        assert len(coordinator.listing([State.COMPLETE_ABORT])) == 2
+        assert len(coordinator.listing([TransactionState.COMPLETE_ABORT])) == 2
         assert len(world.markers(A)) == 2
 
     in_world(world, play)
@@ -235,7 +235,7 @@ def test_whatever_happens_no_sweep_leaves_anything_undone_that_is_due(seed: int)
             for each in coordinator._book
             if each.timed_out(now_ms)
             or each.expired(now_ms, world.config.transactional_id_expiration_ms)
-            or each.state in (State.PREPARE_ABORT, State.PREPARE_COMMIT)
+            or each.state in (TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
         ]
         assert late == []
 
@@ -245,7 +245,7 @@ def test_whatever_happens_no_sweep_leaves_anything_undone_that_is_due(seed: int)
 def test_while_many_ids_are_listed_others_have_their_turn(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         for number in range(3_000):
-            node.parts.transactions._book._keep(Transaction(f"id-{number}", Entry(number)))
+            node.parts.transactions._book._keep(Transaction(f"id-{number}", TransactionLogEntry(number)))
         request = ListTransactionsRequest(version=1, state_filters=[], producer_id_filters=[], duration_filter=-1)
         listed = asyncio.ensure_future(ask(node, request))
         turns = 0
@@ -302,16 +302,16 @@ def test_a_sweep_over_many_groups_of_which_none_is_due_takes_the_steps_of_one_ov
 
 def test_producers_that_are_not_idle_are_not_looked_at_one_by_one() -> None:
     def steps(count: int) -> int:
-        producers = Producers(ProducerState(number, 0, last_seen_ms=1_000) for number in range(count))
+        producers = Producers(ProducerStateEntry(number, 0, last_seen_ms=1_000) for number in range(count))
         return calls_of(lambda: producers.expire(1_999, 1_000))
 
     assert steps(1_000) == steps(1)
 
 
 def test_the_producers_that_are_idle_are_forgotten_and_those_that_wrote_since_or_are_open_are_not() -> None:
-    producers = Producers(ProducerState(number, 0, last_seen_ms=number) for number in range(10))
-    producers.put(ProducerState(2, 0, last_seen_ms=500))
-    producers.put(ProducerState(0, 0, open_since=5, last_seen_ms=0))
+    producers = Producers(ProducerStateEntry(number, 0, last_seen_ms=number) for number in range(10))
+    producers.put(ProducerStateEntry(2, 0, last_seen_ms=500))
+    producers.put(ProducerStateEntry(0, 0, open_since=5, last_seen_ms=0))
 
     assert producers.expire(1_005, 1_000) == 4
     assert sorted(state.producer_id for state in producers) == [0, 2, 6, 7, 8, 9]

@@ -32,7 +32,7 @@ from pyspark_kafka_eos.model import (
     committed,
 )
 from pyspark_kafka_eos.slot import turn_log
-from pyspark_kafka_eos.slot.turns import Begun, Passed, Stopped, Wanted
+from pyspark_kafka_eos.slot.turns import Passed, Stopped, TaskStarted, Wanted
 from pyspark_kafka_eos.spark.offset_json import Position, position_of, to_json
 from pyspark_kafka_eos.version import __version__
 
@@ -127,12 +127,12 @@ _NOTES: dict[str, notes.Note] = {
     "began": notes.Began("q", 3, adopted=True),
     "renamed": notes.Renamed("q", "sums"),
     "moved": notes.Moved(12),
-    "part": notes.Part("ab" * 32, 4, '{"version":1,', "99"),
+    "part": notes.DecisionPart("ab" * 32, 4, '{"version":1,', "99"),
 }
 
 _TURNS = (
     5,
-    [Begun(2, "s"), Wanted(2, "s", _ORDERS), Passed(2, "s", _ORDERS, 41), Stopped(2, "s", "out of memory")],
+    [TaskStarted(2, "s"), Wanted(2, "s", _ORDERS), Passed(2, "s", _ORDERS, 41), Stopped(2, "s", "out of memory")],
 )
 _GROUP_OFFSET = GroupOffset(23, 4, "GmtVBUKSRbSLEXyTGtQEnw", "MkU3OEVBNTcwNTJENDM2Qg")
 _POSITION = Position(

@@ -22,6 +22,7 @@ from pyspark_kafka_eos.client.writing import sequences, session
 from pyspark_kafka_eos.commit.machine import per_task, whole_batch
 from pyspark_kafka_eos.model import Seal, SealedPartition
 from pyspark_kafka_eos.slot import turns
+from tools.draw_machines import states
 
 MACHINES = {
     "commit": per_task,
@@ -54,7 +55,7 @@ def test_every_row_names_its_handler_and_every_state_it_can_lead_to(name: str) -
     for (state, event), move in module.MOVES.items():
         assert move.next, (state, event)
         assert len(set(move.next)) == len(move.next), (state, event)
-        assert all(isinstance(each, module.State) for each in move.next), (state, event)
+        assert all(isinstance(each, states(module)) for each in move.next), (state, event)
         assert move.handler.__doc__, (state, event)
 
 
@@ -67,15 +68,15 @@ def test_no_state_is_out_of_reach_and_only_an_end_has_no_way_out(name: str) -> N
         reached.update(each for each in move.next if each is not state)
         if any(each is not state for each in move.next):
             leaving.add(state.name)
-    states = [state for state in module.State if state.name not in OUTSIDE.get(name, set())]
-    assert {state.name for state in states} - leaving == ENDS[name]
-    assert [state.name for state in states if state not in reached] == first(module)
-    assert all(state in states for state in reached)
+    those = [state for state in states(module) if state.name not in OUTSIDE.get(name, set())]
+    assert {state.name for state in those} - leaving == ENDS[name]
+    assert [state.name for state in those if state not in reached] == first(module)
+    assert all(state in those for state in reached)
 
 
 def first(module: ModuleType) -> list[str]:
     """Where a machine begins, if no move leads back there."""
-    beginning: Enum = next(iter(module.State))
+    beginning: Enum = next(iter(states(module)))
     back = any(beginning in move.next for (state, _), move in module.MOVES.items() if state is not beginning)
     return [] if back else [beginning.name]
 
@@ -117,8 +118,8 @@ def test_a_value_that_makes_no_sense_is_caught_where_it_is_made() -> None:
     def forget(value: per_task.Commit, _event: Switch) -> tuple[per_task.Commit, tuple[object, ...]]:
         return dataclasses.replace(value, open_slots={}), ()
 
-    finishing = per_task.Commit(per_task.State.FINISHING, {0: seal}, {0: per_task.Progress.ENDING})
-    moves = {(per_task.State.FINISHING, Switch): Move(forget, per_task.State.FINISHING)}
+    finishing = per_task.Commit(per_task.CommitState.FINISHING, {0: seal}, {0: per_task.ParticipantState.ENDING})
+    moves = {(per_task.CommitState.FINISHING, Switch): Move(forget, per_task.CommitState.FINISHING)}
     with pytest.raises(InternalError, match="Switch in FINISHING: it goes on although no slot is open"):
         step(moves, finishing, Switch(), "commit")
 
@@ -127,12 +128,12 @@ def test_a_value_that_makes_no_sense_is_caught_where_it_is_made() -> None:
     ("value", "broken"),
     [
         (
-            per_task.Commit(per_task.State.FINISHING, {}, {3: per_task.Progress.LOST}),
+            per_task.Commit(per_task.CommitState.FINISHING, {}, {3: per_task.ParticipantState.LOST}),
             r"slots \[3\] are open and were never",
         ),
-        (session.Session(2, session.State.IN_TRANSACTION), "goes on without an identity"),
+        (session.Session(2, session.SessionState.IN_TRANSACTION), "goes on without an identity"),
         (
-            session.Session(2, session.State.READY, ProducerIdentity(4, 2), groups=frozenset({"g"})),
+            session.Session(2, session.SessionState.READY, ProducerIdentity(4, 2), groups=frozenset({"g"})),
             "not used yet has partitions",
         ),
         (session.Session(2), "^$"),
@@ -162,7 +163,7 @@ def test_a_story_has_every_move_in_order_and_repeated_ones_once() -> None:
 
 def test_a_story_has_an_end() -> None:
     story = Story()
-    value = session.Session(2, session.State.READY, ProducerIdentity(4, 2))
+    value = session.Session(2, session.SessionState.READY, ProducerIdentity(4, 2))
     for number in range(2 * LONGEST_STORY):
         story.step(value, session.Begin() if number % 2 else session.Initialize())
     assert str(story).count(";") == LONGEST_STORY - 1

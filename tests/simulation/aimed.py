@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from embedded_kafka.faults.fault import Answer, Fault, Wire
+from embedded_kafka.faults.fault import AnswerFault, Fault, WireFault
 from kafka_core.protocol.error_codes import Code
 from tests.simulation import circumstances as given
 from tests.simulation.circumstances import LEDGER
@@ -97,7 +97,7 @@ def answered(api: str, code: Code, *, skip: int = 0, times: int = 1) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        fault = faults.inject(Fault(Answer.ERROR, api=api, code=code, skip=skip, times=times))
+        fault = faults.inject(Fault(AnswerFault.ERROR, api=api, code=code, skip=skip, times=times))
         faults.names[fault.number] = "done and refused"
 
     return act
@@ -108,7 +108,7 @@ def refused(api: str, code: Code, *, skip: int = 0, times: int = 1) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        fault = faults.inject(Fault(Wire.ERROR, api=api, code=code, skip=skip, times=times))
+        fault = faults.inject(Fault(WireFault.ERROR, api=api, code=code, skip=skip, times=times))
         faults.names[fault.number] = "refused request"
 
     return act
@@ -119,7 +119,7 @@ def answer_lost(api: str, *, skip: int = 0) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        faults.names[faults.inject(Fault(Wire.DROP_ANSWER, api=api, skip=skip)).number] = "lost answer"
+        faults.names[faults.inject(Fault(WireFault.DROP_ANSWER, api=api, skip=skip)).number] = "lost answer"
 
     return act
 
@@ -129,7 +129,7 @@ def delayed(api: str, seconds: float, *, skip: int = 0) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        fault = faults.inject(Fault(Wire.DELAY, api=api, delay_ms=round(1000 * seconds), skip=skip))
+        fault = faults.inject(Fault(WireFault.DELAY, api=api, delay_ms=round(1000 * seconds), skip=skip))
         faults.names[fault.number] = "slow request"
 
     return act

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from embedded_kafka.faults.fault import Fault, Marker
+from embedded_kafka.faults.fault import Fault, MarkerFault
 from embedded_kafka.node import Node
 from embedded_kafka.security.authorizer import ANY
 from embedded_kafka.settings.config import DAY_MS
@@ -45,7 +45,7 @@ def forget_marker(scene: Scene, topic: str = ANY, *, commit: bool | None = True)
     """The next marker in a partition of the topic is never written, although its transaction is complete. `commit`:
     None means also one of an abort.
     """
-    fault = scene.broker.faults.inject(Fault(Marker.FORGET, topic=topic, commit=commit))
+    fault = scene.broker.faults.inject(Fault(MarkerFault.FORGET, topic=topic, commit=commit))
     scene.broker.faults.names[fault.number] = "forgotten marker"
 
 
@@ -56,7 +56,7 @@ def _forget_marker(scene: Scene) -> None:
 
 def late_marker(scene: Scene, topic: str, seconds: float) -> None:
     """The next marker in the topic is written later; until then its transaction is prepared."""
-    fault = scene.broker.faults.inject(Fault(Marker.LATE, topic=topic, delay_ms=round(1000 * seconds)))
+    fault = scene.broker.faults.inject(Fault(MarkerFault.LATE, topic=topic, delay_ms=round(1000 * seconds)))
     scene.broker.faults.names[fault.number] = "late marker"
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from embedded_kafka.groups.offsets_log import OffsetKey, decode_offset
 from embedded_kafka.groups.offsets_log import decode_key as decode_offset_key
-from embedded_kafka.transactions.machine.events import Entry as Coordinated
-from embedded_kafka.transactions.machine.events import State
+from embedded_kafka.transactions.machine.events import TransactionLogEntry as Coordinated
+from embedded_kafka.transactions.machine.events import TransactionState
 from embedded_kafka.transactions.state_log import decode_key, decode_value
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.commit.ledger.notes import Mending, Settled, SettledInParts, from_bytes, is_note_of
-from pyspark_kafka_eos.commit.ledger.parts import Manifest, Part
+from pyspark_kafka_eos.commit.ledger.parts import DecisionPart, Manifest
 from pyspark_kafka_eos.commit.machine.events import DecisionDurable, DecisionRefused
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.options.sink import DEFAULT_MARGIN_MS
@@ -124,7 +124,7 @@ class Decisions:
                     self.noted.add((note.identity.producer_id, note.identity.epoch))
                 elif isinstance(note, Settled | SettledInParts):
                     self._settled.add(note.offset)
-                elif isinstance(note, Part):
+                elif isinstance(note, DecisionPart):
                     self._parts[note.digest][note.number] = note.text
 
     def _decision(self, value: bytes) -> Decision:
@@ -160,7 +160,7 @@ class Decisions:
                 self.coordinator.pop(name, None)
                 continue
             entry = self.coordinator[name] = decode_value(value)
-            if entry.state is State.PREPARE_COMMIT:
+            if entry.state is TransactionState.PREPARE_COMMIT:
                 self._prepared(entry)
 
     def _prepared(self, entry: Coordinated) -> None:

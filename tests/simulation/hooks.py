@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from embedded_kafka.faults.fault import Answer, Fault, Marker, Wire
+from embedded_kafka.faults.fault import AnswerFault, Fault, MarkerFault, WireFault
 from embedded_kafka.faults.faults import Faults
 from embedded_kafka.security.authorizer import Authorizer
 from embedded_kafka.wire.server import Message, api_name
@@ -48,17 +48,17 @@ class CountedFaults(Faults):
             self._count(fault, api_name(api_key))
             if fault.fired >= fault.times:
                 # A storm of hundreds would have every request compared with all that is over.
-                self._set[Wire].remove(fault)
+                self._set[WireFault].remove(fault)
         return fault
 
     async def alter(self, request: Message, response: Message, client_id: str) -> None:
         """Alter the answer by every fault that fires for it."""
-        before, began = [(fault, fault.fired) for fault in self._set[Answer]], self.world.now
+        before, began = [(fault, fault.fired) for fault in self._set[AnswerFault]], self.world.now
         await super().alter(request, response, client_id)
         counted = [fault for fault, fired in before if fault.fired > fired]
         for fault in counted:
             self._count(fault, fault.api or "")
-        self._set[Answer][:] = [fault for fault in self._set[Answer] if fault.fired < fault.times]
+        self._set[AnswerFault][:] = [fault for fault in self._set[AnswerFault] if fault.fired < fault.times]
         if not counted and self.world.now > began:
             # A slow store that gave all of it in the end has altered nothing, but it took its time.
             self.world.fired["slow store"] += 1
@@ -67,7 +67,7 @@ class CountedFaults(Faults):
         self, transactional_id: str, where: TopicPartition, commit: bool
     ) -> Callable[[], Awaitable[bool]] | None:
         """Whether a marker is forgotten or late."""
-        before = [(fault, fault.fired) for fault in self._set[Marker]]
+        before = [(fault, fault.fired) for fault in self._set[MarkerFault]]
         held = super().marking(transactional_id, where, commit)
         for fault, fired in before:
             if fault.fired > fired:

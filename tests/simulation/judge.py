@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embedded_kafka.transactions.machine.events import State
+from embedded_kafka.transactions.machine.events import TransactionState
 from tests.chaos.checker import Kind, check
 from tests.chaos.history import Batch, History, Isolation, LogEntry, Read, Scope
 from tests.simulation.decisions import SOURCE
@@ -38,7 +38,7 @@ would pass.
 SETTLED_S = 100.0
 """After the job's end. What zombies have open is aborted by its timeout of 20 s within this time."""
 
-_OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 @dataclass(frozen=True)

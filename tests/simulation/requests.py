@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from embedded_kafka.faults.fault import Answer, Fault, Wire
+from embedded_kafka.faults.fault import AnswerFault, Fault, WireFault
 from embedded_kafka.wire.server import REQUESTS, api_name
 from kafka_core.protocol.error_codes import Code
 from tests.simulation.cluster import ADDRESS, PORT
@@ -50,7 +50,7 @@ late.
 
 APIS = tuple(RETRIABLE)
 
-ALTERED = (Answer.EMPTY, Answer.FEWER, Answer.TORN, Answer.SLOW_STORE)
+ALTERED = (AnswerFault.EMPTY, AnswerFault.FEWER, AnswerFault.TORN, AnswerFault.SLOW_STORE)
 """Answers of Fetch that lack records which are there: Kafka gives each of them."""
 
 _KEYS = {api_name(key): key for key in REQUESTS}
@@ -81,18 +81,18 @@ RequestFault = Callable[[Scene, str, int, Extent], None]
 
 def _lost_answer(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
     """The broker does the work and closes the connection."""
-    _named(scene, "lost answer", scene.broker.faults.inject(Fault(Wire.DROP_ANSWER, api=api, skip=nth - 1)))
+    _named(scene, "lost answer", scene.broker.faults.inject(Fault(WireFault.DROP_ANSWER, api=api, skip=nth - 1)))
 
 
 def _lost_request(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
     """The broker does nothing and closes the connection."""
-    _named(scene, "lost request", scene.broker.faults.inject(Fault(Wire.DROP_REQUEST, api=api, skip=nth - 1)))
+    _named(scene, "lost request", scene.broker.faults.inject(Fault(WireFault.DROP_REQUEST, api=api, skip=nth - 1)))
 
 
 def _slow(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The broker does the work later, and what the same connection sent meanwhile waits."""
     seconds = scene.world.random.choice(extent.late_s)
-    fault = scene.broker.faults.inject(Fault(Wire.DELAY, api=api, skip=nth - 1, delay_ms=round(1000 * seconds)))
+    fault = scene.broker.faults.inject(Fault(WireFault.DELAY, api=api, skip=nth - 1, delay_ms=round(1000 * seconds)))
     _named(scene, "slow request", fault)
 
 
@@ -100,14 +100,14 @@ def _refused(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The broker refuses it for now, once or a few times."""
     chance = scene.world.random
     code, times = chance.choice(RETRIABLE[api]), chance.choice(extent.refusals)
-    fault = scene.broker.faults.inject(Fault(Wire.ERROR, api=api, skip=nth - 1, times=times, code=code))
+    fault = scene.broker.faults.inject(Fault(WireFault.ERROR, api=api, skip=nth - 1, times=times, code=code))
     _named(scene, "refused request", fault)
 
 
 def _done_and_refused(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
     """The broker does the work and answers with an error."""
     code = scene.world.random.choice(DONE_AND_REFUSED[api])
-    fault = scene.broker.faults.inject(Fault(Answer.ERROR, api=api, code=code, skip=nth - 1))
+    fault = scene.broker.faults.inject(Fault(AnswerFault.ERROR, api=api, code=code, skip=nth - 1))
     _named(scene, "done and refused", fault)
 
 
@@ -115,7 +115,7 @@ def _fewer_records(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The answer lacks records that are there: all, all but one batch, or half of a batch."""
     chance = scene.world.random
     action = chance.choice(ALTERED)
-    delay_ms = chance.choice(extent.store_ms) if action is Answer.SLOW_STORE else 0
+    delay_ms = chance.choice(extent.store_ms) if action is AnswerFault.SLOW_STORE else 0
     times = chance.choice(extent.answers)
     fault = scene.broker.faults.inject(Fault(action, api=api, delay_ms=delay_ms, skip=nth - 1, times=times))
     _named(scene, "fewer records", fault)

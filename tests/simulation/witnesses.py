@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embedded_kafka.faults.fault import Answer, Fault, Leader, Wire
+from embedded_kafka.faults.fault import AnswerFault, Fault, LeaderFault, WireFault
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
 from kafka_core.protocol.error_codes import Code
@@ -64,11 +64,11 @@ QUESTIONS = (
     Question("where the ledger ends", DEFAULT_LEDGER_TOPIC, "ListOffsets"),
 )
 
-WAYS: dict[str, Leader | Answer] = {
-    "a leader that was replaced without noticing": Leader.STALE,
-    "a leader whose high watermark lags": Leader.LAGGING,
-    "an answer without records": Answer.EMPTY,
-    "an answer without the partition": Answer.LEAVE_OUT,
+WAYS: dict[str, LeaderFault | AnswerFault] = {
+    "a leader that was replaced without noticing": LeaderFault.STALE,
+    "a leader whose high watermark lags": LeaderFault.LAGGING,
+    "an answer without records": AnswerFault.EMPTY,
+    "an answer without the partition": AnswerFault.LEAVE_OUT,
 }
 
 
@@ -119,10 +119,10 @@ def cells() -> list[Cell]:
     ]
 
 
-def _makes_sense(question: Question, way: Leader | Answer) -> bool:
-    if isinstance(way, Leader):
-        return question.api is None and (way is Leader.LAGGING or question.topic == OUTPUT)
-    return question.api == "Fetch" if way is Answer.EMPTY else question.api is not None
+def _makes_sense(question: Question, way: LeaderFault | AnswerFault) -> bool:
+    if isinstance(way, LeaderFault):
+        return question.api is None and (way is LeaderFault.LAGGING or question.topic == OUTPUT)
+    return question.api == "Fetch" if way is AnswerFault.EMPTY else question.api is not None
 
 
 def play_cell(cell: Cell, seed: int = 1) -> tuple[Outcome, int]:
@@ -154,7 +154,7 @@ def _elect(node: Node, topic: str, ends: dict[TopicPartition, int]) -> None:
         # As by the broker that led before: only so a writer asks who leads now.
         node.parts.faults.inject(
             Fault(
-                Wire.ERROR,
+                WireFault.ERROR,
                 api="Produce",
                 code=Code.NOT_LEADER_OR_FOLLOWER,
                 topic=topic,
@@ -187,7 +187,7 @@ def _strike(scene: Scene, cell: Cell, ends: dict[TopicPartition, int], fired: li
         world.fired["cannot know"] += 1
         for where in _places(node, question.topic):
             fault = Fault(way, api=question.api, topic=where.topic, partition=where.partition, times=sys.maxsize)
-            if isinstance(way, Leader):
+            if isinstance(way, LeaderFault):
                 fault.end = min(ends[where], node.parts.topics.log(where).end_offset)
                 take_stand(node.parts, fault)
             node.parts.faults.inject(fault)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.security.acls import Acl, Operation, Pattern, Permission, Resource
+from embedded_kafka.security.acls import AclBinding, Operation, Pattern, Permission, Resource
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import CreateAclsRequest, CreateAclsResponse, Message
 from kafka_core.protocol.error_codes import Code
@@ -44,9 +44,9 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     )
 
 
-def _judged(asked: Message) -> Acl:
+def _judged(asked: Message) -> AclBinding:
     try:
-        acl = Acl(
+        acl = AclBinding(
             Resource(asked.resource_type),
             Pattern(asked.resource_pattern_type),
             asked.resource_name,

@@ -9,7 +9,7 @@ from embedded_kafka.apis.describe_acls import filter_of
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.security.acls import Acl
+from embedded_kafka.security.acls import AclBinding
 from embedded_kafka.wire.server import DeleteAclsRequest, DeleteAclsResponse, Message
 from kafka_core.protocol.error_codes import Code
 
@@ -38,7 +38,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     return DeleteAclsResponse(version=request.API_VERSION, filter_results=results)
 
 
-def _removed(parts: Parts, asked: Message) -> list[Acl]:
+def _removed(parts: Parts, asked: Message) -> list[AclBinding]:
     acls = parts.authorizer.alterable()
     wanted = filter_of(asked)
     if wanted is None:
@@ -48,7 +48,7 @@ def _removed(parts: Parts, asked: Message) -> list[Acl]:
     return found
 
 
-def _shown(acl: Acl) -> Message:
+def _shown(acl: AclBinding) -> Message:
     return _Result.DeleteAclsMatchingAcl(
         error_code=int(Code.NONE),
         error_message=None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
-from embedded_kafka.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
+from embedded_kafka.security.acls import AclBinding, AclFilter, Operation, Pattern, Permission, Resource
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import DescribeAclsRequest, DescribeAclsResponse, Message
 from kafka_core.protocol.error_codes import Code
@@ -30,7 +30,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     wanted = filter_of(request)
     if wanted is None:
         return _refused(request, Code.INVALID_REQUEST, "the filter has an unknown type, operation or permission")
-    grouped: dict[tuple[Resource, Pattern, str], list[Acl]] = {}
+    grouped: dict[tuple[Resource, Pattern, str], list[AclBinding]] = {}
     for acl in parts.authorizer.acls:
         if wanted.matches(acl):
             grouped.setdefault((acl.resource, acl.pattern, acl.name), []).append(acl)

@@ -7,7 +7,7 @@ Version 3 adds the operations that the client may perform, 4 group.instance.id. 
 from __future__ import annotations
 
 from embedded_kafka.context import Context
-from embedded_kafka.groups.machine.moves import Group, Member, State
+from embedded_kafka.groups.machine.moves import Group, GroupState, Member
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import DescribeGroupsRequest, DescribeGroupsResponse, Message
@@ -51,18 +51,18 @@ async def _describe(parts: Parts, version: int, group_id: str) -> Message:
             group_id=group_id,
             group_state=group.state.kafka_name,
             protocol_type=group.protocol_type or "",
-            protocol_data=(group.protocol_name or "") if group.state is State.STABLE else "",
+            protocol_data=(group.protocol_name or "") if group.state is GroupState.STABLE else "",
             members=[_member(group, member) for member in group.members.values()],
             authorized_operations=_NOT_ASKED,
         )
     if version < 6:
-        return _without(group_id, Code.NONE, State.DEAD.kafka_name)
-    return _without(group_id, Code.GROUP_ID_NOT_FOUND, State.DEAD.kafka_name, f"Group {group_id} not found.")
+        return _without(group_id, Code.NONE, GroupState.DEAD.kafka_name)
+    return _without(group_id, Code.GROUP_ID_NOT_FOUND, GroupState.DEAD.kafka_name, f"Group {group_id} not found.")
 
 
 def _member(group: Group, member: Member) -> Message:
     # Until the group is stable, the assignment would be that of the previous generation.
-    stable = group.state is State.STABLE
+    stable = group.state is GroupState.STABLE
     return _DESCRIBED.DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

@@ -11,7 +11,7 @@ import asyncio
 
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
-from embedded_kafka.transactions.machine.events import State
+from embedded_kafka.transactions.machine.events import TransactionState
 from embedded_kafka.wire.server import ListTransactionsRequest, ListTransactionsResponse, Message
 from kafka_core.protocol.error_codes import Code
 
@@ -22,7 +22,7 @@ GROWS = "transaction_states"
 
 _AT_ONCE = 1_000
 """Ids examined without a pause, which takes a millisecond or two; there may be 200,000."""
-_STATES = {state.kafka_name: state for state in State}
+_STATES = {state.kafka_name: state for state in TransactionState}
 
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:

@@ -18,11 +18,11 @@ from typing import TypeVar
 
 from embedded_kafka.child.processes import Child
 
-_Server = TypeVar("_Server", bound="Server")
+_Server = TypeVar("_Server", bound="ChildServer")
 _T = TypeVar("_T")
 
 
-class Server(ABC):
+class ChildServer(ABC):
     """Starts with a `with` block and stops with it. `data_dir`: kept; None = a directory of its own, which goes with
     it.
     """

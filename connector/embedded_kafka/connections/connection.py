@@ -24,7 +24,7 @@ from embedded_kafka.connections.unread import SMALL_BYTES, Unread
 from embedded_kafka.context import Context
 from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.acls import ANONYMOUS
-from embedded_kafka.security.door import UNKNOWN_CLIENT_BYTES, Session, principal_of
+from embedded_kafka.security.door import UNKNOWN_CLIENT_BYTES, LoginSession, principal_of
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import REQUESTS, MalformedRequest, ProduceRequest
 
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self,
         server: Server,
         number: int,
-        session: Session | None,
+        session: LoginSession | None,
         config: BrokerConfig,
         buffers: ReceiveBuffers,
         unread: Unread,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from embedded_kafka.faults.fault import OF_FETCH, Action, Answer, Fault
+from embedded_kafka.faults.fault import OF_FETCH, Action, AnswerFault, Fault
 from embedded_kafka.faults.request_facts import name_of, number_of
 from embedded_kafka.wire.server import Message
 from kafka_core.protocol.error_codes import Code
@@ -29,7 +29,7 @@ _NOT_TOLD_WITH_AN_ERROR = (
 async def prepare(fault: Fault, request: Message, response: Message) -> Callable[[], None] | None:
     """A function that alters the answer; None where nothing in the answer can be altered this way."""
     action = fault.action
-    if action is Answer.LEAVE_OUT_TOPIC:
+    if action is AnswerFault.LEAVE_OUT_TOPIC:
         topics = [
             topic for topic in response.topics if fault.topic in (None, topic.name) and topic.error_code == Code.NONE
         ]
@@ -38,7 +38,7 @@ async def prepare(fault: Fault, request: Message, response: Message) -> Callable
     alter = _ALTER.get(action)
     if alter is not None:
         return (lambda: alter(chosen, fault)) if chosen else None
-    if action is Answer.SLOW_STORE:
+    if action is AnswerFault.SLOW_STORE:
         chosen = await _still_in_store(chosen, fault, request)
     kept = {id(part): _kept(fault, part.records) for _, part in chosen}
     chosen = [(topic, part) for topic, part in chosen if kept[id(part)] < len(part.records)]
@@ -55,7 +55,7 @@ def _chosen(fault: Fault, response: Message) -> list[_Place]:
         if fault.topic not in (None, name_of(topic)):
             continue
         parts = _parts(topic)
-        if fault.action is Answer.LEAVE_OUT and fault.partition is None and parts:
+        if fault.action is AnswerFault.LEAVE_OUT and fault.partition is None and parts:
             parts = [max(parts, key=lambda part: number_of(part) or 0)]
         found += [(topic, part) for part in parts if fault.partition in (None, number_of(part))]
     if fault.action in OF_FETCH:
@@ -92,9 +92,9 @@ def _fail(chosen: list[_Place], fault: Fault) -> None:
 
 
 _ALTER: dict[Action, Callable[[list[_Place], Fault], None]] = {
-    Answer.LEAVE_OUT: _leave_out,
-    Answer.OTHER_PARTITION: _rename,
-    Answer.ERROR: _fail,
+    AnswerFault.LEAVE_OUT: _leave_out,
+    AnswerFault.OTHER_PARTITION: _rename,
+    AnswerFault.ERROR: _fail,
 }
 
 
@@ -112,12 +112,12 @@ def _without_topics(request: Message, response: Message, topics: list[Any]) -> N
 
 def _kept(fault: Fault, records: Any) -> int:
     """How many bytes of the records stay."""
-    if fault.action not in (Answer.FEWER, Answer.TORN):
+    if fault.action not in (AnswerFault.FEWER, AnswerFault.TORN):
         return 0
     end = 0
     for _ in range(fault.batches):
         end += _size(records, end)
-    return end if fault.action is Answer.FEWER else end + _size(records, end) // 2
+    return end if fault.action is AnswerFault.FEWER else end + _size(records, end) // 2
 
 
 def _size(records: Any, at: int) -> int:

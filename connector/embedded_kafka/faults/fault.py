@@ -18,7 +18,7 @@ from embedded_kafka.wire.server import REQUESTS, Message, api_name
 from kafka_core.protocol.error_codes import Code
 
 
-class Wire(Enum):
+class WireFault(Enum):
     """What happens to a request."""
 
     DELAY = "delay"
@@ -33,7 +33,7 @@ class Wire(Enum):
     """The broker processes it, cuts the answer after `after_bytes`, and closes the connection."""
 
 
-class Answer(Enum):
+class AnswerFault(Enum):
     """The error in an answer. The broker still processes the request normally."""
 
     EMPTY = "empty"
@@ -55,7 +55,7 @@ class Answer(Enum):
     """The answer names a partition that was not requested, in place of one that was."""
 
 
-class Step(Enum):
+class StepFault(Enum):
     """What happens when a coordinator reaches a step."""
 
     STOP = "stop"
@@ -66,7 +66,7 @@ class Step(Enum):
     """SIGKILL ends the broker's process at once; only for a broker in a process of its own."""
 
 
-class Marker(Enum):
+class MarkerFault(Enum):
     """What happens to a transaction's marker for one partition. Other partitions' markers are not delayed."""
 
     FORGET = "forget"
@@ -76,7 +76,7 @@ class Marker(Enum):
     """The marker is written after `delay_ms`, or with 0 on release; until then the transaction is prepared."""
 
 
-class Leader(Enum):
+class LeaderFault(Enum):
     """Which leader answers for a partition. The broker writes as the present leader in any case."""
 
     STALE = "stale-leader"
@@ -87,10 +87,10 @@ class Leader(Enum):
     get nothing from its high watermark on, and "latest" is not available (KIP-207)."""
 
 
-Action = Wire | Answer | Step | Marker | Leader
+Action = WireFault | AnswerFault | StepFault | MarkerFault | LeaderFault
 
 PLACES: dict[str, type[Action]] = {
-    "wire": Wire, "answer": Answer, "step": Step, "marker": Marker, "leader": Leader,
+    "wire": WireFault, "answer": AnswerFault, "step": StepFault, "marker": MarkerFault, "leader": LeaderFault,
 }  # fmt: skip
 """Where a fault is set -> what may happen there."""
 
@@ -104,7 +104,7 @@ APIS = frozenset(api_name(key) for key in REQUESTS)
 LEADER_APIS = frozenset({"DescribeProducers", "Fetch", "ListOffsets", "Metadata", "OffsetForLeaderEpoch"})
 """The APIs that `leader_views` answers."""
 
-OF_FETCH = frozenset({Answer.EMPTY, Answer.FEWER, Answer.TORN, Answer.SLOW_STORE})
+OF_FETCH = frozenset({AnswerFault.EMPTY, AnswerFault.FEWER, AnswerFault.TORN, AnswerFault.SLOW_STORE})
 """What can be altered in the answers of Fetch alone."""
 
 _BY_PARTITION = frozenset(
@@ -171,19 +171,19 @@ class Fault:
     def __post_init__(self) -> None:
         self._check_values()
         api, step = self.api, self.step
-        everything = {Wire: "*", Leader: None}.get(type(self.action), "")
-        if isinstance(self.action, Wire | Answer | Leader) and api not in APIS and api != everything:
+        everything = {WireFault: "*", LeaderFault: None}.get(type(self.action), "")
+        if isinstance(self.action, WireFault | AnswerFault | LeaderFault) and api not in APIS and api != everything:
             raise ValueError(unknown("API", api, APIS))
-        if isinstance(self.action, Answer) and not _can_alter(api, self.action):
+        if isinstance(self.action, AnswerFault) and not _can_alter(api, self.action):
             can = ", ".join(sorted(api for api in APIS if _can_alter(api, self.action)))
             raise ValueError(f"answers of {api} do not support the alteration {self.action.value!r}; those of {can} do")
-        if isinstance(self.action, Leader) and (self.topic is None or self.partition is None):
+        if isinstance(self.action, LeaderFault) and (self.topic is None or self.partition is None):
             raise ValueError(
                 f"a leader is one partition's, so {'topic' if self.topic is None else 'partition'} must not be None"
             )
-        if isinstance(self.action, Leader) and api is not None and api not in LEADER_APIS:
+        if isinstance(self.action, LeaderFault) and api is not None and api not in LEADER_APIS:
             raise ValueError(f"{api} asks no leader; these do: {', '.join(sorted(LEADER_APIS))}")
-        if isinstance(self.action, Step) and step != "*" and not is_step(step or ""):
+        if isinstance(self.action, StepFault) and step != "*" and not is_step(step or ""):
             raise ValueError(unknown("step", step, STEPS))
 
     def _check_values(self) -> None:
@@ -239,7 +239,7 @@ def asked_for(place: str, action: str, code: str = Code.UNKNOWN_SERVER_ERROR.nam
     return Fault(actions[action], code=Code[code], **asked)
 
 
-def _can_alter(api: str | None, action: Answer) -> bool:
+def _can_alter(api: str | None, action: AnswerFault) -> bool:
     if action in OF_FETCH:
         return api == "Fetch"
-    return api == "Metadata" if action is Answer.LEAVE_OUT_TOPIC else api in _BY_PARTITION
+    return api == "Metadata" if action is AnswerFault.LEAVE_OUT_TOPIC else api in _BY_PARTITION

@@ -16,7 +16,16 @@ from collections.abc import Awaitable, Callable
 
 from embedded_kafka.faults import answer_faults
 from embedded_kafka.faults.error_answers import refusal
-from embedded_kafka.faults.fault import PLACES, Action, Answer, Fault, Leader, Marker, Step, Wire
+from embedded_kafka.faults.fault import (
+    PLACES,
+    Action,
+    AnswerFault,
+    Fault,
+    LeaderFault,
+    MarkerFault,
+    StepFault,
+    WireFault,
+)
 from embedded_kafka.refusals import Disconnect
 from embedded_kafka.waiting import set_within
 from embedded_kafka.wire.server import Message, api_name, frame_of
@@ -78,25 +87,25 @@ class Faults:
         fault = self.take(request.API_KEY, client_id, request)
         if fault is None:
             return await handle()
-        if fault.action is Wire.DROP_REQUEST:
+        if fault.action is WireFault.DROP_REQUEST:
             raise Disconnect(f"fault {fault.number}")
-        if fault.action is Wire.ERROR:
+        if fault.action is WireFault.ERROR:
             return frame_of(refusal(request, fault.code), correlation_id)
-        if fault.action is Wire.DELAY:
+        if fault.action is WireFault.DELAY:
             await asyncio.sleep(fault.delay_ms / 1000)
         answer = await handle()
-        if fault.action is Wire.DROP_ANSWER:
+        if fault.action is WireFault.DROP_ANSWER:
             raise Disconnect(f"fault {fault.number}")
-        if fault.action is Wire.CUT and answer is not None:
+        if fault.action is WireFault.CUT and answer is not None:
             raise Disconnect(f"fault {fault.number}", bytes(answer[: fault.after_bytes]))
         return answer
 
     def take(self, api_key: int, client_id: str, request: Message | None = None) -> Fault | None:
         """The first fault that fires for this request."""
-        if not self._set[Wire]:
+        if not self._set[WireFault]:
             return None
         name = api_name(api_key)
-        for fault in self._set[Wire]:
+        for fault in self._set[WireFault]:
             meant = fault.api in ("*", name) and (request is None or fault.concerns(request))
             if meant and fault.fires(client_id=client_id):
                 return fault
@@ -105,12 +114,12 @@ class Faults:
     @property
     def any_in_answers(self) -> bool:
         """Whether `alter` may have anything to do."""
-        return bool(self._set[Answer])
+        return bool(self._set[AnswerFault])
 
     async def alter(self, request: Message, response: Message, client_id: str) -> None:
         """Alter the answer to a request by every fault that fires for it. Only altered answers count."""
         facts = {"api": api_name(request.API_KEY), "client_id": client_id}
-        for fault in self._set[Answer]:
+        for fault in self._set[AnswerFault]:
             if not fault.meets(**facts):
                 continue
             change = await answer_faults.prepare(fault, request, response)
@@ -119,18 +128,18 @@ class Faults:
 
     def leading(self, where: TopicPartition, api_key: int, client_id: str) -> Fault | None:
         """The first fault by which another leader answers this request for the partition."""
-        for fault in self._set[Leader]:
+        for fault in self._set[LeaderFault]:
             if fault.fires(topic=where.topic, partition=where.partition, client_id=client_id, api=api_name(api_key)):
                 return fault
         return None
 
     async def reached(self, step: str) -> None:
         """A coordinator has reached a step."""
-        for fault in [fault for fault in self._set[Step] if fault.fires(step=step)]:
-            if fault.action is Step.KILL:
+        for fault in [fault for fault in self._set[StepFault] if fault.fires(step=step)]:
+            if fault.action is StepFault.KILL:
                 self.before_kill()
                 runtime.kill()
-            elif fault.action is Step.DELAY:
+            elif fault.action is StepFault.DELAY:
                 await asyncio.sleep(fault.delay_ms / 1000)
             else:
                 await fault.released.wait()
@@ -139,7 +148,7 @@ class Faults:
         self, transactional_id: str, where: TopicPartition, commit: bool
     ) -> Callable[[], Awaitable[bool]] | None:
         """A coordinator is about to write a marker; see `steps.Marking`."""
-        for fault in self._set[Marker]:
+        for fault in self._set[MarkerFault]:
             if fault.fires(
                 topic=where.topic, partition=where.partition, transactional_id=transactional_id, commit=commit
             ):
@@ -149,7 +158,7 @@ class Faults:
 
 async def _held(fault: Fault) -> bool:
     """Whether the marker is to be written; returns once that is decided."""
-    if fault.action is Marker.FORGET:
+    if fault.action is MarkerFault.FORGET:
         return False
     await set_within(fault.released, fault.delay_ms / 1000 or None)
     return True

@@ -7,7 +7,7 @@ Does not know: which API uses a code.
 
 from __future__ import annotations
 
-from embedded_kafka.groups.machine.moves import Refusal
+from embedded_kafka.groups.machine.moves import GroupRefusal
 from kafka_core.protocol.error_codes import Code
 
 _COMMIT_CODES = {
@@ -20,7 +20,7 @@ _COMMIT_CODES = {
 }
 
 
-def code_of(refusal: Refusal | None) -> Code:
+def code_of(refusal: GroupRefusal | None) -> Code:
     """The code of a machine's refusal."""
     return Code.NONE if refusal is None else Code[refusal.name]
 

@@ -25,13 +25,13 @@ from embedded_kafka.groups.machine.moves import (
     CommitOffsets,
     Delete,
     Group,
+    GroupRefusal,
+    GroupState,
     Heartbeat,
     Join,
     Leave,
     Limits,
     Loaded,
-    Refusal,
-    State,
     Sync,
 )
 from embedded_kafka.groups.memberships import Memberships
@@ -267,9 +267,9 @@ class GroupCoordinator:
         Refused(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         self._check(group_id)
         group = self._known(group_id)
-        topics = frozenset() if group.state is State.EMPTY else subscribed_topics(group)
-        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
-            raise Refused(Code.NON_EMPTY_GROUP, Refusal.NON_EMPTY_GROUP.value)
+        topics = frozenset() if group.state is GroupState.EMPTY else subscribed_topics(group)
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            raise Refused(Code.NON_EMPTY_GROUP, GroupRefusal.NON_EMPTY_GROUP.value)
         codes = {
             where: Code.GROUP_SUBSCRIBED_TO_TOPIC if topics is None or where.topic in topics else Code.NONE
             for where in partitions
@@ -363,7 +363,7 @@ class GroupCoordinator:
         # Offsets that an open transaction may replace stay: otherwise its abort would leave none.
         due = [where for where in due if not offsets.unstable(group_id, where)]
         unused = (
-            group.state is State.EMPTY
+            group.state is GroupState.EMPTY
             and not group.pending
             and not offsets.in_transaction(group_id)
             and len(due) == len(offsets.of(group_id))

@@ -6,7 +6,7 @@ Does not know: logs, transactions.
 
 from __future__ import annotations
 
-from embedded_kafka.groups.machine.moves import Group, State
+from embedded_kafka.groups.machine.moves import Group, GroupState
 from embedded_kafka.groups.offsets import NEVER, CommittedOffset, Offsets
 from embedded_kafka.groups.subscriptions import subscribed_topics
 from kafka_core.values import TopicPartition
@@ -20,12 +20,12 @@ def overdue(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -
     Offsets of a group with other members never become overdue.
     """
     candidates = list(offsets)
-    if group.protocol_type is not None and group.state is not State.EMPTY:
+    if group.protocol_type is not None and group.state is not GroupState.EMPTY:
         topics = subscribed_topics(group)
-        if group.state is not State.STABLE or topics is None:
+        if group.state is not GroupState.STABLE or topics is None:
             return []
         candidates = [where for where in offsets if where.topic not in topics]
-    emptied_ms = group.state_since_ms if group.protocol_type and group.state is State.EMPTY else -1
+    emptied_ms = group.state_since_ms if group.protocol_type and group.state is GroupState.EMPTY else -1
     return [where for where in candidates if _overdue(offsets[where], emptied_ms, retention_ms, now_ms)]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from embedded_kafka.due import DueTimes
 from embedded_kafka.groups.machine.moves import (
-    Answer,
+    AnswerCode,
     AnswerJoin,
     AnswerLeave,
     AnswerSync,
@@ -24,11 +24,11 @@ from embedded_kafka.groups.machine.moves import (
     Effect,
     Event,
     Group,
+    GroupRefusal,
+    GroupState,
     Join,
     Limits,
     NotStored,
-    Refusal,
-    State,
     Store,
     Sync,
     Tick,
@@ -45,9 +45,9 @@ GROUPS_AT_MOST = 50_000
 loop must not exhaust the broker's memory. No test or job comes near the limit."""
 
 _STORE_REFUSALS = {
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Refusal.COORDINATOR_NOT_AVAILABLE,
-    Code.NOT_LEADER_OR_FOLLOWER: Refusal.NOT_COORDINATOR,
-    Code.KAFKA_STORAGE_ERROR: Refusal.NOT_COORDINATOR,
+    Code.UNKNOWN_TOPIC_OR_PARTITION: GroupRefusal.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_LEADER_OR_FOLLOWER: GroupRefusal.NOT_COORDINATOR,
+    Code.KAFKA_STORAGE_ERROR: GroupRefusal.NOT_COORDINATOR,
 }
 """The members' refusal when the group cannot be written, as in Kafka; for other codes UNKNOWN_SERVER_ERROR."""
 
@@ -110,18 +110,18 @@ class Memberships:
         finally:
             del self._syncs[event.ticket]
 
-    def ask(self, group: Group, event: Event) -> Refusal | None:
+    def ask(self, group: Group, event: Event) -> GroupRefusal | None:
         """Apply an event that is answered at once: None for success, or a refusal."""
         for effect in self.apply(group, event):
-            if isinstance(effect, Answer):
+            if isinstance(effect, AnswerCode):
                 return effect.refusal
         raise IllegalMove(f"group: {type(event).__name__} was not answered", {"group": group.group_id})
 
-    def consider(self, group: Group, event: Event) -> Refusal | None:
+    def consider(self, group: Group, event: Event) -> GroupRefusal | None:
         """The answer that the event would get; nothing changes."""
-        return next(effect.refusal for effect in handle(group, event)[1] if isinstance(effect, Answer))
+        return next(effect.refusal for effect in handle(group, event)[1] if isinstance(effect, AnswerCode))
 
-    def leave(self, group: Group, event: Event) -> tuple[Refusal | None, ...]:
+    def leave(self, group: Group, event: Event) -> tuple[GroupRefusal | None, ...]:
         """Apply a Leave; returns the answer for each member."""
         for effect in self.apply(group, event):
             if isinstance(effect, AnswerLeave):
@@ -137,7 +137,7 @@ class Memberships:
                 self._store(after)
             except Refused as refused:
                 if store.required and isinstance(event, Join | Sync):
-                    refusal = _STORE_REFUSALS.get(refused.code, Refusal.UNKNOWN_SERVER_ERROR)
+                    refusal = _STORE_REFUSALS.get(refused.code, GroupRefusal.UNKNOWN_SERVER_ERROR)
                     after, effects = handle(before, NotStored(event, refusal, event.now_ms))
                 log.warning("group %s could not be written: %s", before.group_id, refused)
         if after is not before:
@@ -164,7 +164,7 @@ class Memberships:
     def close(self) -> None:
         """Refuse all waiting requests, and drop every group."""
         for group in self:
-            if group.state is not State.DEAD:
+            if group.state is not GroupState.DEAD:
                 self.apply(group, Close())
         self._groups.clear()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from embedded_kafka.groups.machine.moves import Group, Limits, Member, State
+from embedded_kafka.groups.machine.moves import Group, GroupState, Limits, Member
 from embedded_kafka.groups.offsets import NEVER, NO_LEADER_EPOCH, CommittedOffset
 from embedded_kafka.refusals import Refused
 from kafka_core.errors import CorruptBatch, UnsupportedVersion
@@ -140,7 +140,7 @@ def decode_group(group_id: str, value: bytes, limits: Limits) -> Group:
     return Group(
         group_id,
         limits,
-        State.STABLE if members else State.EMPTY,
+        GroupState.STABLE if members else GroupState.EMPTY,
         generation,
         protocol_type,
         protocol_name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from embedded_kafka.groups.machine.moves import Group, State
+from embedded_kafka.groups.machine.moves import Group, GroupState
 
 CONSUMER = "consumer"
 """The protocol type of Kafka's consumers; the broker cannot decode the metadata of others
@@ -21,7 +21,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
         return None
     if not group.members:
         return frozenset()
-    if group.protocol_name is None or group.state is State.DEAD:
+    if group.protocol_name is None or group.state is GroupState.DEAD:
         return None
     topics: set[str] = set()
     for member in group.members.values():

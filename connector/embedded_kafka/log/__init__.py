@@ -7,7 +7,7 @@ Does not know: topics, requests, coordinators.
 from embedded_kafka.log.partition_log import PartitionLog
 from embedded_kafka.log.records import (
     BatchHeader,
-    Record,
+    InternalRecord,
     claimed_header,
     decode_batch,
     encode_batch,
@@ -20,9 +20,9 @@ __all__ = [
     "ActiveProducer",
     "Appended",
     "BatchHeader",
+    "InternalRecord",
     "PartitionLog",
     "ReadResult",
-    "Record",
     "ScannedBatch",
     "claimed_header",
     "decode_batch",

@@ -19,7 +19,7 @@ from embedded_kafka.settings import codecs
 from kafka_core.protocol.error_codes import Code
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """A record's position among its batch's (unpacked) records, and the fields that decide about it."""
 
     start: int
@@ -73,7 +73,7 @@ def packed(codec: int, content: bytes) -> Buffer:
     return compress(NAMES[codec], memoryview(content))
 
 
-def places(body: bytes, count: int) -> Iterator[Place]:
+def places(body: bytes, count: int) -> Iterator[RecordPlace]:
     """Each record; ValueError where one is malformed. Does not check the records' headers."""
     get = records.get_varint
     at = 0
@@ -89,7 +89,7 @@ def places(body: bytes, count: int) -> Iterator[Place]:
         key = None if size < 0 else body[at : at + size]
         value_size, at = get(body, at + max(0, size))
         at += max(0, value_size)
-        yield Place(start, end, fields_at, timestamp_delta, offset_delta, key, value_size >= 0, at)
+        yield RecordPlace(start, end, fields_at, timestamp_delta, offset_delta, key, value_size >= 0, at)
         at = end
 
 
@@ -108,7 +108,7 @@ def timestamps(batch: memoryview, header: BatchHeader, start_offset: int) -> Ite
             yield header.base_offset + place.offset_delta, header.timestamp_ms(place.timestamp_delta)
 
 
-def whole_places(body: bytes, count: int) -> Iterator[Place]:
+def whole_places(body: bytes, count: int) -> Iterator[RecordPlace]:
     """As `places`; ValueError also where a record's fields do not fill its length, or there are more records than
     `count`.
     """
@@ -122,7 +122,7 @@ def whole_places(body: bytes, count: int) -> Iterator[Place]:
         raise ValueError(f"the batch has more records than the {count} of its header")
 
 
-def _headers_end(body: bytes, place: Place) -> int:
+def _headers_end(body: bytes, place: RecordPlace) -> int:
     """Where the record's headers end; -1 where they are malformed."""
     get = records.get_varint
     headers, at = get(body, place.headers_at)

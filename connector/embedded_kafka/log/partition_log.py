@@ -24,7 +24,7 @@ from embedded_kafka.log.compacting.compaction import Compaction
 from embedded_kafka.log.producer_state import Duplicate, Marker, judge, judge_marker, judge_unsequenced
 from embedded_kafka.log.producers import Producers, accepted_or_refused, data_batch, shown
 from embedded_kafka.log.record_rules import RecordRules
-from embedded_kafka.log.records import BatchHeader, Buffer, EndMarker, Record
+from embedded_kafka.log.records import BatchHeader, Buffer, EndMarker, InternalRecord
 from embedded_kafka.log.segments import snapshot
 from embedded_kafka.log.segments.files import storage_errors
 from embedded_kafka.log.segments.segment import MAX_RELATIVE_OFFSET, Segment, file_path
@@ -319,7 +319,7 @@ class PartitionLog:
         for segment in self._kept():
             yield from lookup.scan(segment)
 
-    def scan_records(self) -> Iterator[Record]:
+    def scan_records(self) -> Iterator[InternalRecord]:
         """Every record of an internal topic from the start on, committed or not."""
         for batch in self.scan_batches():
             yield from batch.records

@@ -40,7 +40,7 @@ class Reason(Enum):
     TRANSACTION_COORDINATOR_FENCED = "a newer coordinator has written a marker for this producer"
 
 
-class Place(Enum):
+class SequencePlace(Enum):
     """Where an out-of-order batch lies; Kafka answers one code for all of them."""
 
     BEHIND = "already written and no longer remembered: a duplicate"
@@ -69,7 +69,7 @@ class RememberedBatch:
 
 
 @dataclass(frozen=True)
-class ProducerState:
+class ProducerStateEntry:
     """One producer in one partition, `epoch` -1 where it is unknown.
 
     `open_since`: the first offset of its open transaction. `last_seen_ms`: when it last wrote, by the broker's clock (a
@@ -129,7 +129,7 @@ class Accepted:
     """Write it; `state` is what is remembered then. `ended`:
     the first offset of the transaction that a marker ends."""
 
-    state: ProducerState
+    state: ProducerStateEntry
     ended: int | None = None
 
 
@@ -141,22 +141,22 @@ class Duplicate:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class AppendRefusal:
     """It must not be written. `place` is more precise than the code where sequences are out of order."""
 
     reason: Reason
     message: str
-    place: Place | None = None
+    place: SequencePlace | None = None
 
 
 def judge(
-    state: ProducerState,
+    state: ProducerStateEntry,
     batch: DataBatch,
     now_ms: int,
     *,
     strict_first_sequence: bool = False,
     transaction_version: int = 0,
-) -> Accepted | Duplicate | Refusal:
+) -> Accepted | Duplicate | AppendRefusal:
     """What to do with a client's batch.
 
     `strict_first_sequence`: the documents' rule that an unknown producer starts at 0, else
@@ -176,15 +176,15 @@ def judge(
     return refusal or Accepted(after_batch(state, batch, now_ms))
 
 
-def judge_unsequenced(state: ProducerState, batch: DataBatch, now_ms: int) -> Accepted | Refusal:
+def judge_unsequenced(state: ProducerStateEntry, batch: DataBatch, now_ms: int) -> Accepted | AppendRefusal:
     """What to do with a batch that a coordinator writes in a producer's name: it has no sequences to check."""
     refusal = _check_epoch(state, batch.epoch) or _check_transaction(state, batch)
     return refusal or Accepted(after_batch(state, batch, now_ms))
 
 
 def judge_marker(
-    state: ProducerState, marker: Marker, now_ms: int, *, transaction_version: int = 0
-) -> Accepted | Refusal:
+    state: ProducerStateEntry, marker: Marker, now_ms: int, *, transaction_version: int = 0
+) -> Accepted | AppendRefusal:
     """What to do with a marker. Its epoch is at least the last one seen; with transaction version 2 above it
     (KIP-1228), but
 
@@ -195,13 +195,13 @@ def judge_marker(
     again = marker.epoch == state.epoch and (state.open_since is None or marker.epoch == HIGHEST_EPOCH)
     lowest = state.epoch + 1 if transaction_version >= 2 and not again else state.epoch
     if marker.epoch < lowest:
-        return Refusal(
+        return AppendRefusal(
             Reason.INVALID_PRODUCER_EPOCH,
             f"a marker of producer {state.producer_id} at offset {marker.offset} has epoch {marker.epoch}; the last seen epoch is "
             f"{state.epoch} (transaction version {transaction_version})",
         )
     if marker.coordinator_epoch < state.coordinator_epoch:
-        return Refusal(
+        return AppendRefusal(
             Reason.TRANSACTION_COORDINATOR_FENCED,
             f"a marker of producer {state.producer_id} at offset {marker.offset} comes from coordinator epoch "
             f"{marker.coordinator_epoch}; epoch {state.coordinator_epoch} has written here",
@@ -209,7 +209,7 @@ def judge_marker(
     return Accepted(after_marker(state, marker, now_ms), state.open_since)
 
 
-def after_batch(state: ProducerState, batch: DataBatch, now_ms: int) -> ProducerState:
+def after_batch(state: ProducerStateEntry, batch: DataBatch, now_ms: int) -> ProducerStateEntry:
     """The state once the batch is in the log. Judges nothing: a batch in the log has been judged before."""
     written = RememberedBatch(
         batch.last_sequence, batch.last_offset, batch.last_offset - batch.first_offset, batch.timestamp_ms
@@ -217,7 +217,7 @@ def after_batch(state: ProducerState, batch: DataBatch, now_ms: int) -> Producer
     # A batch of another epoch cannot be a duplicate, so the remembered batches are dropped.
     kept = state.batches[1 - REMEMBERED_BATCHES :] if batch.epoch == state.epoch else ()
     opens = batch.transactional and state.open_since is None
-    return ProducerState(
+    return ProducerStateEntry(
         producer_id=state.producer_id,
         epoch=batch.epoch,
         coordinator_epoch=state.coordinator_epoch,
@@ -228,7 +228,7 @@ def after_batch(state: ProducerState, batch: DataBatch, now_ms: int) -> Producer
     )
 
 
-def after_marker(state: ProducerState, marker: Marker, now_ms: int) -> ProducerState:
+def after_marker(state: ProducerStateEntry, marker: Marker, now_ms: int) -> ProducerStateEntry:
     """The state once the marker is in the log. A marker that bumps the epoch makes 0 the next sequence; one of the same
     epoch (transaction version 1) leaves the sequences where they are.
     """
@@ -243,7 +243,7 @@ def after_marker(state: ProducerState, marker: Marker, now_ms: int) -> ProducerS
     )
 
 
-def expired(state: ProducerState, now_ms: int, after_ms: int) -> bool:
+def expired(state: ProducerStateEntry, now_ms: int, after_ms: int) -> bool:
     """Whether the producer may be forgotten.
 
     Kafka measures from the records' own timestamps; a producer of old records would be forgotten at every sweep and its
@@ -252,37 +252,41 @@ def expired(state: ProducerState, now_ms: int, after_ms: int) -> bool:
     return state.open_since is None and now_ms - state.last_seen_ms >= after_ms
 
 
-def _check_epoch(state: ProducerState, epoch: int) -> Refusal | None:
+def _check_epoch(state: ProducerStateEntry, epoch: int) -> AppendRefusal | None:
     if epoch >= state.epoch:
         return None
-    return Refusal(
+    return AppendRefusal(
         Reason.INVALID_PRODUCER_EPOCH,
         f"producer {state.producer_id} writes with epoch {epoch}; the last seen epoch is {state.epoch}",
     )
 
 
 def _check_sequence(
-    state: ProducerState, batch: DataBatch, strict_first_sequence: bool, transaction_version: int
-) -> Refusal | None:
+    state: ProducerStateEntry, batch: DataBatch, strict_first_sequence: bool, transaction_version: int
+) -> AppendRefusal | None:
     first = batch.first_sequence
     who = f"producer {state.producer_id} epoch {batch.epoch}"
     if not state.known and first != 0 and strict_first_sequence:
-        return Refusal(Reason.UNKNOWN_PRODUCER_ID, f"{who} is unknown here and starts at sequence {first} instead of 0")
+        return AppendRefusal(
+            Reason.UNKNOWN_PRODUCER_ID, f"{who} is unknown here and starts at sequence {first} instead of 0"
+        )
     begins = batch.transactional and state.open_since is None
     if begins and transaction_version >= 2 and not state.batches and first != 0:
-        return _out_of_order(Place.NOT_AT_ZERO, f"{who} starts at sequence {first}; no batch of it is known here")
+        return _out_of_order(
+            SequencePlace.NOT_AT_ZERO, f"{who} starts at sequence {first}; no batch of it is known here"
+        )
     if not state.known:
         return None
     if batch.epoch != state.epoch:
         if first == 0:
             return None
         return _out_of_order(
-            Place.NOT_AT_ZERO,
+            SequencePlace.NOT_AT_ZERO,
             f"{who} starts at sequence {first}; the epoch is new here (before: {state.epoch})",
         )
     if not state.batches:
         # A marker bumped the epoch, or a coordinator's batch came first.
-        return None if first == 0 else _out_of_order(Place.NOT_AT_ZERO, f"{who} starts at sequence {first}")
+        return None if first == 0 else _out_of_order(SequencePlace.NOT_AT_ZERO, f"{who} starts at sequence {first}")
     expected = (state.last_sequence + 1) % SEQUENCE_LIMIT
     if first == expected:
         return None
@@ -291,23 +295,23 @@ def _check_sequence(
     ahead = (first - expected) % SEQUENCE_LIMIT
     if ahead < SEQUENCE_LIMIT // 2:
         return _out_of_order(
-            Place.AHEAD, f"{who} sends sequence {first}, expected {expected}: {ahead} records are missing"
+            SequencePlace.AHEAD, f"{who} sends sequence {first}, expected {expected}: {ahead} records are missing"
         )
     return _out_of_order(
-        Place.BEHIND,
+        SequencePlace.BEHIND,
         f"{who} sends sequence {first}, expected {expected}: it lies behind and is none of the last "
         f"{REMEMBERED_BATCHES} batches",
     )
 
 
-def _out_of_order(place: Place, message: str) -> Refusal:
-    return Refusal(Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, message, place)
+def _out_of_order(place: SequencePlace, message: str) -> AppendRefusal:
+    return AppendRefusal(Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, message, place)
 
 
-def _check_transaction(state: ProducerState, batch: DataBatch) -> Refusal | None:
+def _check_transaction(state: ProducerStateEntry, batch: DataBatch) -> AppendRefusal | None:
     if state.open_since is None or batch.transactional:
         return None
-    return Refusal(
+    return AppendRefusal(
         Reason.INVALID_TXN_STATE,
         f"producer {state.producer_id} has had a transaction open since offset {state.open_since}; the batch is not transactional",
     )

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 
 from embedded_kafka.log.producer_state import (
     Accepted,
+    AppendRefusal,
     DataBatch,
     Duplicate,
     Marker,
-    ProducerState,
-    Refusal,
+    ProducerStateEntry,
     after_batch,
     after_marker,
     expired,
@@ -32,28 +32,28 @@ from kafka_core.protocol.error_codes import Code
 class Producers:
     """States by producer id."""
 
-    def __init__(self, states: Iterable[ProducerState] = ()) -> None:
+    def __init__(self, states: Iterable[ProducerStateEntry] = ()) -> None:
         self._states = {state.producer_id: state for state in sorted(states, key=lambda state: state.last_seen_ms)}
         opened = (state for state in self._states.values() if state.open_since is not None)
         self._open = {state.producer_id: state.open_since or 0 for state in sorted(opened, key=_open_since)}
 
-    def __iter__(self) -> Iterator[ProducerState]:
+    def __iter__(self) -> Iterator[ProducerStateEntry]:
         return iter(self._states.values())
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def get(self, producer_id: int) -> ProducerState:
+    def get(self, producer_id: int) -> ProducerStateEntry:
         """The producer's state; that of an unknown one where there is none."""
-        return self._states.get(producer_id) or ProducerState(producer_id)
+        return self._states.get(producer_id) or ProducerStateEntry(producer_id)
 
-    def put(self, state: ProducerState) -> None:
+    def put(self, state: ProducerStateEntry) -> None:
         """The producer's batch is in the log."""
         self._seen(state)
         if state.open_since is not None:
             self._open.setdefault(state.producer_id, state.open_since)
 
-    def end_transaction(self, state: ProducerState, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
+    def end_transaction(self, state: ProducerStateEntry, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
         """The producer's marker is in the log; returns an aborted transaction's entry for the index."""
         self._seen(state)
         self._open.pop(state.producer_id, None)
@@ -96,7 +96,7 @@ class Producers:
             del self._states[producer_id]
         return len(gone)
 
-    def _seen(self, state: ProducerState) -> None:
+    def _seen(self, state: ProducerStateEntry) -> None:
         self._states.pop(state.producer_id, None)
         self._states[state.producer_id] = state
 
@@ -113,16 +113,16 @@ def data_batch(header: BatchHeader, base_offset: int, max_timestamp_ms: int | No
     )
 
 
-def accepted_or_refused(verdict: Accepted | Duplicate | Refusal) -> Accepted:
+def accepted_or_refused(verdict: Accepted | Duplicate | AppendRefusal) -> Accepted:
     """The verdict, or Refused with the code of that name."""
-    if isinstance(verdict, Refusal):
+    if isinstance(verdict, AppendRefusal):
         place = "" if verdict.place is None else f" ({verdict.place.name}: {verdict.place.value})"
         raise Refused(Code[verdict.reason.name], verdict.message + place)
     assert isinstance(verdict, Accepted), "duplicates are answered before"
     return verdict
 
 
-def shown(state: ProducerState) -> ActiveProducer:
+def shown(state: ProducerStateEntry) -> ActiveProducer:
     """The state in the form of DescribeProducers."""
     return ActiveProducer(
         state.producer_id,
@@ -134,5 +134,5 @@ def shown(state: ProducerState) -> ActiveProducer:
     )
 
 
-def _open_since(state: ProducerState) -> int:
+def _open_since(state: ProducerStateEntry) -> int:
     return state.open_since or 0

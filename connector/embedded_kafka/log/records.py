@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
-class Record(NamedTuple):
+class InternalRecord(NamedTuple):
     """One record of an internal topic."""
 
     offset: int
@@ -245,7 +245,7 @@ def encode_marker(
     )
 
 
-def decode_batch(batch: Buffer) -> list[Record]:
+def decode_batch(batch: Buffer) -> list[InternalRecord]:
     """The records of an uncompressed batch whose CRC was right; ValueError where it is malformed or compressed."""
     view = memoryview(batch)
     header = parse_header(view)
@@ -254,7 +254,7 @@ def decode_batch(batch: Buffer) -> list[Record]:
     return decode_records(header, view)
 
 
-def decode_records(header: BatchHeader, batch: Buffer) -> list[Record]:
+def decode_records(header: BatchHeader, batch: Buffer) -> list[InternalRecord]:
     """As `decode_batch`, where the header is known."""
     if header.codec or header.size > len(batch):
         raise ValueError("the bytes are not a complete uncompressed record batch")
@@ -264,7 +264,7 @@ def decode_records(header: BatchHeader, batch: Buffer) -> list[Record]:
     for at, offset, timestamp_ms in walk(body, header):
         key, at = _take(body, at)
         value, at = _take(body, at)
-        records.append(Record(offset, timestamp_ms, key, value))
+        records.append(InternalRecord(offset, timestamp_ms, key, value))
     return records
 
 

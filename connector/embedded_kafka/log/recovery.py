@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded_kafka.log import records
-from embedded_kafka.log.producer_state import ProducerState
+from embedded_kafka.log.producer_state import ProducerStateEntry
 from embedded_kafka.log.producers import Producers
 from embedded_kafka.log.segments import snapshot, swap
 from embedded_kafka.log.segments.files import LogFile, sync_directory, write_whole
@@ -231,7 +231,7 @@ def _scan(segments: list[Segment], first: int, interval_bytes: int, now_ms: int)
     return producers
 
 
-def _snapshot_of(segment: Segment, now_ms: int) -> list[ProducerState] | None:
+def _snapshot_of(segment: Segment, now_ms: int) -> list[ProducerStateEntry] | None:
     return snapshot.read(file_path(segment.directory, segment.base_offset, ".snapshot"), now_ms)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from embedded_kafka.log.records import Record
+from embedded_kafka.log.records import InternalRecord
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ class ScannedBatch(NamedTuple):
     producer_epoch: int
     transactional: bool
     control_commit: bool | None
-    records: list[Record]
+    records: list[InternalRecord]

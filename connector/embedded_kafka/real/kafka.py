@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from embedded_kafka.child.errors import LocalError
 from embedded_kafka.child.ports import free_ports
 from embedded_kafka.child.processes import Child, spawn
-from embedded_kafka.child.server import Server, first_answer
+from embedded_kafka.child.server import ChildServer, first_answer
 from embedded_kafka.real import wire
 from embedded_kafka.real.java import Java, require_java
 from embedded_kafka.real.maven import fetch, kafka_artifacts, tiered_storage_artifacts
@@ -73,7 +73,7 @@ class Fronts(Protocol):
         """The loopback address at which this broker finds the controller, under the controller's own `port`."""
 
 
-class LocalKafka(Server):
+class LocalKafka(ChildServer):
     """Brokers of one version of Apache Kafka, stopped again at the end of the `with` block.
 
     version: a release on Maven; 4.0 and later run without ZooKeeper, earlier ones with a ZooKeeper of their own, or

@@ -19,14 +19,14 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterView:
     """One broker's view of its cluster."""
 
     brokers: frozenset[int]
     controller_known: bool
 
 
-def describe(host: str, port: int) -> Cluster:
+def describe(host: str, port: int) -> ClusterView:
     """Asks a broker by Metadata v1 for no topics; raises OSError when it does not answer."""
     client = b"local"
     body = struct.pack(f">hhih{len(client)}si", _METADATA_KEY, _METADATA_VERSION, 1, len(client), client, 0)
@@ -43,7 +43,7 @@ def describe(host: str, port: int) -> Cluster:
         at += 2 + max(0, rack_length)
         brokers.add(node)
     (controller,) = struct.unpack_from(">i", answer, at)
-    return Cluster(frozenset(brokers), controller >= 0)
+    return ClusterView(frozenset(brokers), controller >= 0)
 
 
 def zookeeper_has(host: str, port: int, path: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from embedded_kafka.child.errors import LocalError
 from embedded_kafka.child.ports import free_ports
 from embedded_kafka.child.processes import Child, spawn
-from embedded_kafka.child.server import Server, first_answer
+from embedded_kafka.child.server import ChildServer, first_answer
 from embedded_kafka.real import wire
 from embedded_kafka.real.java import require_java
 from embedded_kafka.real.maven import pyspark_jars
@@ -23,7 +23,7 @@ _LOOK_AGAIN_AFTER_S = 0.05
 _LOG_TAIL_CHARS = 4000
 
 
-class LocalZooKeeper(Server):
+class LocalZooKeeper(ChildServer):
     """A real ZooKeeper server from the jars of PySpark; stopped again at the end of the `with` block."""
 
     def __init__(self, data_dir: Path | None = None) -> None:

@@ -78,7 +78,7 @@ _IMPLY = {
 
 
 @dataclass(frozen=True, order=True)
-class Acl:
+class AclBinding:
     """One binding. `principal`: "User:alice", or EVERYONE; `host`: an address, or WILDCARD."""
 
     resource: Resource
@@ -116,7 +116,7 @@ class AclFilter:
     operation: Operation
     permission: Permission
 
-    def matches(self, acl: Acl) -> bool:
+    def matches(self, acl: AclBinding) -> bool:
         """Whether the ACL is meant."""
         return (
             self.resource in (Resource.ANY, acl.resource)
@@ -127,7 +127,7 @@ class AclFilter:
             and self.permission in (Permission.ANY, acl.permission)
         )
 
-    def _matches_name(self, acl: Acl) -> bool:
+    def _matches_name(self, acl: AclBinding) -> bool:
         if self.pattern not in (Pattern.ANY, Pattern.MATCH, acl.pattern):
             return False
         if self.name is None:
@@ -144,21 +144,21 @@ class Acls:
     without ACLs.
     """
 
-    def __init__(self, acls: Iterable[Acl], super_users: frozenset[str], *, open_by_default: bool) -> None:
+    def __init__(self, acls: Iterable[AclBinding], super_users: frozenset[str], *, open_by_default: bool) -> None:
         self._super_users = super_users
         self._open = open_by_default
-        self._acls: dict[Acl, None] = {}
-        self._literal: dict[tuple[Resource, str], list[Acl]] = {}
-        self._prefixed: dict[Resource, list[Acl]] = {}
+        self._acls: dict[AclBinding, None] = {}
+        self._literal: dict[tuple[Resource, str], list[AclBinding]] = {}
+        self._prefixed: dict[Resource, list[AclBinding]] = {}
         self.replace(acls)
 
-    def __iter__(self) -> Iterator[Acl]:
+    def __iter__(self) -> Iterator[AclBinding]:
         return iter(self._acls)
 
     def __len__(self) -> int:
         return len(self._acls)
 
-    def replace(self, acls: Iterable[Acl]) -> None:
+    def replace(self, acls: Iterable[AclBinding]) -> None:
         """Have these from now on, sorted and each once."""
         self._acls = dict.fromkeys(sorted(acls))
         self._literal, self._prefixed = {}, {}
@@ -201,7 +201,7 @@ class Acls:
             for acl in own
         )
 
-    def _about(self, resource: Resource, name: str) -> list[Acl]:
+    def _about(self, resource: Resource, name: str) -> list[AclBinding]:
         literal = self._literal.get((resource, name), [])
         wild = self._literal.get((resource, WILDCARD), []) if name != WILDCARD else []
         return [

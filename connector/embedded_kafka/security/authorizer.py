@@ -18,7 +18,7 @@ from embedded_kafka.refusals import Refused
 from embedded_kafka.security.acls import (
     ACLS_AT_MOST,
     ANONYMOUS,
-    Acl,
+    AclBinding,
     Acls,
     Operation,
     Pattern,
@@ -93,7 +93,7 @@ class Authorizer:
                 {"file": str(self._path), "cause": repr(error)},
             ) from error
 
-    def change(self, added: Iterable[Acl], removed: Iterable[Acl] = ()) -> None:
+    def change(self, added: Iterable[AclBinding], removed: Iterable[AclBinding] = ()) -> None:
         """Add and remove ACLs, on disk first. Refused(SECURITY_DISABLED) without an authorizer, (INVALID_REQUEST) for
         too many; then nothing has changed."""
         if self.acls is None:
@@ -176,14 +176,14 @@ class Authorizer:
         return self.acls.allows(*_asking.get(), Operation[operation], Resource[resource], name)
 
 
-def _to_json(acl: Acl) -> list[str]:
+def _to_json(acl: AclBinding) -> list[str]:
     return [
         acl.resource.name, acl.pattern.name, acl.name, acl.principal, acl.host, acl.operation.name, acl.permission.name,
     ]  # fmt: skip
 
 
-def _from_json(entry: list[str]) -> Acl:
+def _from_json(entry: list[str]) -> AclBinding:
     resource, pattern, name, principal, host, operation, permission = entry
-    return Acl(
+    return AclBinding(
         Resource[resource], Pattern[pattern], name, principal, host, Operation[operation], Permission[permission]
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from embedded_kafka.security.mechanisms import LoginFailed, Step, text_of
+from embedded_kafka.security.mechanisms import ExchangeStep, LoginFailed, text_of
 from embedded_kafka.security.tokens import BadToken, Checks
 
 _FIRST = re.compile(r"n,(?:a=(?P<other>[^,\x01]+))?,\x01(?P<pairs>(?:[A-Za-z]+=[^\x01]*\x01)+)\x01")
@@ -17,7 +17,7 @@ _GIVES_UP = b"\x01"
 _BEARER = re.compile(r"Bearer +(?P<token>[-_.+/=A-Za-z0-9]+)", re.IGNORECASE)
 
 
-class Bearer:
+class BearerExchange:
     """One exchange. A bad token is answered with its status in JSON; the client then gives up with one byte, and only
     that is refused.
     """
@@ -26,7 +26,7 @@ class Bearer:
         self._checks = checks
         self._status = ""
 
-    def take(self, message: bytes) -> Step:
+    def take(self, message: bytes) -> ExchangeStep:
         """The client's token, or the byte that ends a refused exchange."""
         if self._status and message == _GIVES_UP:
             raise LoginFailed(self._status)
@@ -43,10 +43,10 @@ class Bearer:
         except BadToken:
             # Kafka's answer has the status alone; the reason stays with the broker.
             self._status = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
-            return Step(self._status.encode())
+            return ExchangeStep(self._status.encode())
         if found["other"] is not None and found["other"] != token.user:
             raise LoginFailed(
                 f"Authentication failed: Client requested an authorization id ({found['other']}) that is different "
                 f"from the token's principal name ({token.user})"
             )
-        return Step(b"", token.user, token.ends_ms)
+        return ExchangeStep(b"", token.user, token.ends_ms)

@@ -15,26 +15,26 @@ from pathlib import Path
 from embedded_kafka.clock import Clock
 from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.acls import ANONYMOUS
-from embedded_kafka.security.bearer import Bearer
+from embedded_kafka.security.bearer import BearerExchange
 from embedded_kafka.security.login import (
-    Accepted,
-    Begin,
     Continue,
+    CredentialsAccepted,
+    CredentialsRefused,
     Effect,
     Event,
     Login,
+    LoginRefusal,
+    LoginState,
     MechanismNamed,
     MessageCame,
     MoreNeeded,
     OtherAsked,
-    Refusal,
-    Refuse,
-    Rejected,
+    RefuseLogin,
+    StartMechanism,
     VersionsAsked,
 )
-from embedded_kafka.security.login import State as LoginState
-from embedded_kafka.security.mechanisms import Exchange, LoginFailed, Plain
-from embedded_kafka.security.scram import Scram
+from embedded_kafka.security.mechanisms import Exchange, LoginFailed, PlainExchange
+from embedded_kafka.security.scram import ScramExchange
 from embedded_kafka.security.tls import distinguished_name, server_context
 from embedded_kafka.security.tokens import Checks, checks
 from embedded_kafka.security.users import HASHES, SETTING, Users
@@ -56,7 +56,7 @@ _LOGIN_APIS = frozenset([SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.A
 Made = Callable[[], Exchange]
 
 
-class Door:
+class ListenerSecurity:
     """The listener's protocol and mechanisms. OptionsError for settings or files that cannot work."""
 
     def __init__(self, config: SecurityConfig, clock: Clock) -> None:
@@ -67,14 +67,14 @@ class Door:
         self.tls: ssl.SSLContext | None = server_context(config) if uses_tls else None
         self.mechanisms: Mapping[str, Made] = _mechanisms(config, clock) if self._uses_sasl else {}
 
-    def session(self) -> Session | None:
+    def session(self) -> LoginSession | None:
         """A new connection's session; None where the listener asks for no login."""
         if not self._uses_sasl:
             return None
-        return Session(self.mechanisms, self._clock, self._max_session_ms)
+        return LoginSession(self.mechanisms, self._clock, self._max_session_ms)
 
 
-class Session:
+class LoginSession:
     """One connection's login and what follows from it."""
 
     def __init__(self, mechanisms: Mapping[str, Made], clock: Clock, max_session_ms: int) -> None:
@@ -105,15 +105,15 @@ class Session:
             effect = self._handle(VersionsAsked(now_ms))
         else:
             effect = self._handle(OtherAsked(api_name(api_key), now_ms))
-        return self._refused(effect)[0] if isinstance(effect, Refuse) else None
+        return self._refused(effect)[0] if isinstance(effect, RefuseLogin) else None
 
     def handshake(self, mechanism: str) -> Code:
         """The code of SaslHandshake's answer. Disconnect as `admit`."""
         offered = mechanism in self._mechanisms
         effect = self._handle(MechanismNamed(mechanism, offered, self._clock.now_ms()))
-        if isinstance(effect, Refuse):
+        if isinstance(effect, RefuseLogin):
             return self._refused(effect)[0]
-        if isinstance(effect, Begin):
+        if isinstance(effect, StartMechanism):
             self._exchange = self._mechanisms[effect.mechanism]()
         return Code.NONE
 
@@ -121,7 +121,7 @@ class Session:
         """(code, reason, answer of the mechanism, the session's length in ms) of SaslAuthenticate's answer. Disconnect
         as `admit`."""
         effect = self._handle(MessageCame(self._clock.now_ms()))
-        if isinstance(effect, Refuse):
+        if isinstance(effect, RefuseLogin):
             return *self._refused(effect), b"", 0
         assert self._exchange is not None
         answer = b""
@@ -130,13 +130,15 @@ class Session:
             # In a thread, because a token's keys may have to be fetched.
             step = await asyncio.to_thread(self._exchange.take, message)
         except LoginFailed as failed:
-            event = Rejected(failed.reason)
+            event = CredentialsRefused(failed.reason)
         else:
             answer = step.answer
             now_ms = self._clock.now_ms()
-            event = MoreNeeded() if step.user is None else Accepted(f"User:{step.user}", step.ends_ms, now_ms)
+            event = (
+                MoreNeeded() if step.user is None else CredentialsAccepted(f"User:{step.user}", step.ends_ms, now_ms)
+            )
         effect = self._handle(event)
-        if isinstance(effect, Refuse):
+        if isinstance(effect, RefuseLogin):
             return *self._refused(effect), b"", 0
         assert isinstance(effect, Continue)
         return Code.NONE, None, answer, effect.lifetime_ms
@@ -145,8 +147,8 @@ class Session:
         self._login, (effect,) = self._login.handle(event)
         return effect
 
-    def _refused(self, refuse: Refuse) -> tuple[Code, str]:
-        if refuse.kind is Refusal.SILENT:
+    def _refused(self, refuse: RefuseLogin) -> tuple[Code, str]:
+        if refuse.kind is LoginRefusal.SILENT:
             raise Disconnect(refuse.reason)
         if self._login.state is LoginState.CLOSED:
             self.closing = refuse.reason
@@ -182,11 +184,11 @@ def _mechanisms(config: SecurityConfig, clock: Clock) -> dict[str, Made]:
 
 def _made(name: str, users: Users, tokens: Checks) -> Made:
     if name == "PLAIN":
-        return lambda: Plain(users)
+        return lambda: PlainExchange(users)
     if name in HASHES:
-        return lambda: Scram(name, users)
+        return lambda: ScramExchange(name, users)
     if name == "OAUTHBEARER":
-        return lambda: Bearer(tokens)
+        return lambda: BearerExchange(tokens)
     raise OptionsError(
         f"sasl.enabled.mechanisms: the embedded broker has PLAIN, {', '.join(HASHES)} and OAUTHBEARER, not {name}; nothing was started",
         {"setting": "sasl.enabled.mechanisms"},

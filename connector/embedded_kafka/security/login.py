@@ -22,7 +22,7 @@ RENEWED_AT_MOST_EVERY_MS = 1_000
 refuse nothing that clients do."""
 
 
-class State(Enum):
+class LoginState(Enum):
     """What the connection waits for."""
 
     CONNECTED = "a new connection: the client may ask for the APIs once, then it names a mechanism"
@@ -73,7 +73,7 @@ class MoreNeeded:
 
 
 @dataclass(frozen=True)
-class Accepted:
+class CredentialsAccepted:
     """The mechanism knows the user. `ends_ms`: when the user's credentials end, None where they do not."""
 
     principal: str
@@ -82,13 +82,15 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class Rejected:
+class CredentialsRefused:
     """The mechanism refuses. `reason`: for the client; empty where the client must not learn it."""
 
     reason: str
 
 
-Event = VersionsAsked | MechanismNamed | MessageCame | OtherAsked | MoreNeeded | Accepted | Rejected
+Event = (
+    VersionsAsked | MechanismNamed | MessageCame | OtherAsked | MoreNeeded | CredentialsAccepted | CredentialsRefused
+)
 
 # ---- effects
 
@@ -99,7 +101,7 @@ class Serve:
 
 
 @dataclass(frozen=True)
-class Begin:
+class StartMechanism:
     """Start the mechanism anew and confirm it."""
 
     mechanism: str
@@ -117,7 +119,7 @@ class Continue:
     lifetime_ms: int = 0
 
 
-class Refusal(Enum):
+class LoginRefusal(Enum):
     """How a refusal reaches the client."""
 
     SILENT = "the connection is closed without an answer"
@@ -127,14 +129,14 @@ class Refusal(Enum):
 
 
 @dataclass(frozen=True)
-class Refuse:
+class RefuseLogin:
     """Refuse, and close the connection unless it stays usable."""
 
-    kind: Refusal
+    kind: LoginRefusal
     reason: str
 
 
-Effect = Serve | Begin | Evaluate | Continue | Refuse
+Effect = Serve | StartMechanism | Evaluate | Continue | RefuseLogin
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Login:
     """One connection's login. `max_session_ms`: connections.max.reauth.ms, 0 for no limit but the credentials' own."""
 
     max_session_ms: int = 0
-    state: State = State.CONNECTED
+    state: LoginState = LoginState.CONNECTED
     mechanism: str = ""
     principal: str = ""
     ends_ms: int | None = None
@@ -154,7 +156,7 @@ class Login:
 
     def broken_invariant(self) -> str:
         """What is wrong with it; empty for a valid value."""
-        if self.state in (State.LOGGED_IN, State.RENEWING) and not self.principal:
+        if self.state in (LoginState.LOGGED_IN, LoginState.RENEWING) and not self.principal:
             return "logged in without a principal"
         if self.principal and not self.mechanism:
             return "a principal without a mechanism"
@@ -166,21 +168,23 @@ _Done = tuple[Login, tuple[Effect, ...]]
 
 def _versions(login: Login, _event: VersionsAsked) -> _Done:
     """The APIs are listed, once."""
-    return replace(login, state=State.VERSIONS_KNOWN), (Serve(),)
+    return replace(login, state=LoginState.VERSIONS_KNOWN), (Serve(),)
 
 
 def _named(login: Login, event: MechanismNamed) -> _Done:
     """The mechanism begins, or is refused with the list of those that exist."""
     if not event.offered:
         return _closed(
-            login, Refusal.MECHANISM, f"the SASL mechanism {event.mechanism} is not enabled on this listener"
+            login, LoginRefusal.MECHANISM, f"the SASL mechanism {event.mechanism} is not enabled on this listener"
         )
-    return replace(login, state=State.AUTHENTICATING, mechanism=event.mechanism), (Begin(event.mechanism),)
+    return replace(login, state=LoginState.AUTHENTICATING, mechanism=event.mechanism), (
+        StartMechanism(event.mechanism),
+    )
 
 
 def _early(login: Login, event: VersionsAsked | MessageCame | OtherAsked) -> _Done:
     """Kafka closes the connection without an answer."""
-    return _closed(login, Refusal.SILENT, f"{_name(event)} before the login")
+    return _closed(login, LoginRefusal.SILENT, f"{_name(event)} before the login")
 
 
 def _message(login: Login, _event: MessageCame) -> _Done:
@@ -190,7 +194,9 @@ def _message(login: Login, _event: MessageCame) -> _Done:
 
 def _between(login: Login, event: VersionsAsked | MechanismNamed | OtherAsked) -> _Done:
     """A login's messages may not be interrupted."""
-    return _closed(login, Refusal.STATE, f"Unexpected Kafka request of type {_name(event)} during SASL authentication.")
+    return _closed(
+        login, LoginRefusal.STATE, f"Unexpected Kafka request of type {_name(event)} during SASL authentication."
+    )
 
 
 def _more(login: Login, _event: MoreNeeded) -> _Done:
@@ -198,12 +204,12 @@ def _more(login: Login, _event: MoreNeeded) -> _Done:
     return login, (Continue(),)
 
 
-def _accepted(login: Login, event: Accepted) -> _Done:
+def _accepted(login: Login, event: CredentialsAccepted) -> _Done:
     """The session begins; it ends with the credentials or after connections.max.reauth.ms, whichever is earlier."""
-    if login.state is State.RENEWING and event.principal != login.principal:
+    if login.state is LoginState.RENEWING and event.principal != login.principal:
         return _closed(
             login,
-            Refusal.LOGIN,
+            LoginRefusal.LOGIN,
             f"Cannot change principals during re-authentication from {login.principal}: {event.principal}",
         )
     ends = [] if event.ends_ms is None else [event.ends_ms]
@@ -211,45 +217,47 @@ def _accepted(login: Login, event: Accepted) -> _Done:
         ends.append(event.now_ms + login.max_session_ms)
     ends_ms = max(min(ends), event.now_ms) if ends else None
     lifetime_ms = 0 if ends_ms is None else ends_ms - event.now_ms
-    after = replace(login, state=State.LOGGED_IN, principal=event.principal, ends_ms=ends_ms)
+    after = replace(login, state=LoginState.LOGGED_IN, principal=event.principal, ends_ms=ends_ms)
     return after, (Continue(lifetime_ms),)
 
 
-def _rejected(login: Login, event: Rejected) -> _Done:
+def _rejected(login: Login, event: CredentialsRefused) -> _Done:
     """The client gets the reason, or a text that does not tell whether the user exists."""
-    what = "re-authentication" if login.state is State.RENEWING else "authentication"
+    what = "re-authentication" if login.state is LoginState.RENEWING else "authentication"
     hidden = f"Authentication failed during {what} due to invalid credentials with SASL mechanism {login.mechanism}"
-    return _closed(login, Refusal.LOGIN, event.reason or hidden)
+    return _closed(login, LoginRefusal.LOGIN, event.reason or hidden)
 
 
 def _served(login: Login, event: VersionsAsked | OtherAsked) -> _Done:
     """Served, unless the session has ended: then the connection is closed without an answer."""
     if login.ends_ms is not None and event.now_ms > login.ends_ms:
-        return _closed(login, Refusal.SILENT, "the session has ended and the client did not log in again")
+        return _closed(login, LoginRefusal.SILENT, "the session has ended and the client did not log in again")
     return login, (Serve(),)
 
 
 def _renewed(login: Login, event: MechanismNamed) -> _Done:
     """A new login begins, also after the session's end: the handshake is what keeps the connection."""
     if login.renewed_ms is not None and event.now_ms - login.renewed_ms < RENEWED_AT_MOST_EVERY_MS:
-        return login, (Refuse(Refusal.STATE, "SaslHandshake less than a second after the last one"),)
+        return login, (RefuseLogin(LoginRefusal.STATE, "SaslHandshake less than a second after the last one"),)
     if event.mechanism != login.mechanism or not event.offered:
         return _closed(
             login,
-            Refusal.MECHANISM,
+            LoginRefusal.MECHANISM,
             f"a login with {login.mechanism} cannot be renewed with {event.mechanism}",
         )
-    after = replace(login, state=State.RENEWING, renewed_ms=event.now_ms)
-    return after, (Begin(event.mechanism),)
+    after = replace(login, state=LoginState.RENEWING, renewed_ms=event.now_ms)
+    return after, (StartMechanism(event.mechanism),)
 
 
 def _late(login: Login, _event: MessageCame) -> _Done:
     """A message without a handshake before it is refused; the connection stays usable."""
-    return login, (Refuse(Refusal.STATE, "SaslAuthenticate request received after successful authentication"),)
+    return login, (
+        RefuseLogin(LoginRefusal.STATE, "SaslAuthenticate request received after successful authentication"),
+    )
 
 
-def _closed(login: Login, kind: Refusal, reason: str) -> _Done:
-    return replace(login, state=State.CLOSED), (Refuse(kind, reason),)
+def _closed(login: Login, kind: LoginRefusal, reason: str) -> _Done:
+    return replace(login, state=LoginState.CLOSED), (RefuseLogin(kind, reason),)
 
 
 def _name(event: VersionsAsked | MechanismNamed | MessageCame | OtherAsked) -> str:
@@ -258,8 +266,8 @@ def _name(event: VersionsAsked | MechanismNamed | MessageCame | OtherAsked) -> s
     return {VersionsAsked: "ApiVersions", MechanismNamed: "SaslHandshake", MessageCame: "SaslAuthenticate"}[type(event)]
 
 
-_S = State
-MOVES: Moves[State] = {
+_S = LoginState
+MOVES: Moves[LoginState] = {
     (_S.CONNECTED, VersionsAsked): Move(_versions, _S.VERSIONS_KNOWN),
     (_S.CONNECTED, MechanismNamed): Move(_named, _S.AUTHENTICATING, _S.CLOSED),
     (_S.CONNECTED, MessageCame): Move(_early, _S.CLOSED),
@@ -273,8 +281,8 @@ MOVES: Moves[State] = {
     (_S.AUTHENTICATING, MessageCame): Move(_message, _S.AUTHENTICATING),
     (_S.AUTHENTICATING, OtherAsked): Move(_between, _S.CLOSED),
     (_S.AUTHENTICATING, MoreNeeded): Move(_more, _S.AUTHENTICATING),
-    (_S.AUTHENTICATING, Accepted): Move(_accepted, _S.LOGGED_IN),
-    (_S.AUTHENTICATING, Rejected): Move(_rejected, _S.CLOSED),
+    (_S.AUTHENTICATING, CredentialsAccepted): Move(_accepted, _S.LOGGED_IN),
+    (_S.AUTHENTICATING, CredentialsRefused): Move(_rejected, _S.CLOSED),
     (_S.LOGGED_IN, VersionsAsked): Move(_served, _S.LOGGED_IN, _S.CLOSED),
     (_S.LOGGED_IN, MechanismNamed): Move(_renewed, _S.LOGGED_IN, _S.RENEWING, _S.CLOSED),
     (_S.LOGGED_IN, MessageCame): Move(_late, _S.LOGGED_IN),
@@ -284,6 +292,6 @@ MOVES: Moves[State] = {
     (_S.RENEWING, MessageCame): Move(_message, _S.RENEWING),
     (_S.RENEWING, OtherAsked): Move(_between, _S.CLOSED),
     (_S.RENEWING, MoreNeeded): Move(_more, _S.RENEWING),
-    (_S.RENEWING, Accepted): Move(_accepted, _S.LOGGED_IN, _S.CLOSED),
-    (_S.RENEWING, Rejected): Move(_rejected, _S.CLOSED),
+    (_S.RENEWING, CredentialsAccepted): Move(_accepted, _S.LOGGED_IN, _S.CLOSED),
+    (_S.RENEWING, CredentialsRefused): Move(_rejected, _S.CLOSED),
 }

@@ -23,7 +23,7 @@ class LoginFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class ExchangeStep:
     """What the mechanism makes of one message. `user`: None while the exchange goes on; `ends_ms`: when the user's
     credentials end, in the milliseconds of Unix, None where they do not."""
 
@@ -35,17 +35,17 @@ class Step:
 class Exchange(Protocol):
     """One login's messages."""
 
-    def take(self, message: bytes) -> Step:
+    def take(self, message: bytes) -> ExchangeStep:
         """The client's next message; LoginFailed where it is refused."""
 
 
-class Plain:
+class PlainExchange:
     """User and password in one message."""
 
     def __init__(self, users: Users) -> None:
         self._users = users
 
-    def take(self, message: bytes) -> Step:
+    def take(self, message: bytes) -> ExchangeStep:
         """The client's only message."""
         parts = text_of(message).split("\0")
         if len(parts) != 3:
@@ -59,7 +59,7 @@ class Plain:
             raise LoginFailed("Authentication failed: Invalid username or password")
         if authorization_id not in ("", user):
             raise LoginFailed(OTHER_ID)
-        return Step(b"", user)
+        return ExchangeStep(b"", user)
 
 
 def text_of(message: bytes) -> str:

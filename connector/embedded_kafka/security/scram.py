@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import re
 
-from embedded_kafka.security.mechanisms import OTHER_ID, LoginFailed, Step, text_of
+from embedded_kafka.security.mechanisms import OTHER_ID, ExchangeStep, LoginFailed, text_of
 from embedded_kafka.security.users import HASHES, ScramKeys, Users
 from kafka_core import runtime
 
@@ -28,7 +28,7 @@ _FINAL = re.compile(
 )
 
 
-class Scram:
+class ScramExchange:
     """One exchange."""
 
     def __init__(self, mechanism: str, users: Users) -> None:
@@ -41,11 +41,11 @@ class Scram:
         self._nonce = ""
         self._signed = ""
 
-    def take(self, message: bytes) -> Step:
+    def take(self, message: bytes) -> ExchangeStep:
         """The client's first or final message."""
         return self._first(text_of(message)) if self._keys is None else self._final(text_of(message), self._keys)
 
-    def _first(self, message: str) -> Step:
+    def _first(self, message: str) -> ExchangeStep:
         found = _FIRST.fullmatch(message)
         # tokenauth asks for a delegation token (KIP-48), which this broker does not have.
         if found is None or "tokenauth=true" in found["more"]:
@@ -60,9 +60,9 @@ class Scram:
         self._nonce = found["nonce"] + runtime.uuid4().hex
         answer = f"r={self._nonce},s={base64.b64encode(keys.salt).decode()},i={keys.iterations}"
         self._signed = f"{found['bare']},{answer}"
-        return Step(answer.encode())
+        return ExchangeStep(answer.encode())
 
-    def _final(self, message: str, keys: ScramKeys) -> Step:
+    def _final(self, message: str, keys: ScramKeys) -> ExchangeStep:
         found = _FINAL.fullmatch(message)
         if found is None or found["nonce"] != self._nonce or _decoded(found["binding"]) != self._gs2:
             raise LoginFailed
@@ -75,7 +75,7 @@ class Scram:
         if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), keys.stored_key):
             raise LoginFailed
         ours = base64.b64encode(hmac.digest(keys.server_key, signed, self._hash))
-        return Step(b"v=" + ours, self._user)
+        return ExchangeStep(b"v=" + ours, self._user)
 
 
 def _plain(name: str) -> str:

@@ -46,7 +46,7 @@ class BadToken(Exception):
 
 
 @dataclass(frozen=True)
-class Token:
+class VerifiedToken:
     """A good token's user and its end, in the milliseconds of Unix."""
 
     user: str
@@ -56,7 +56,7 @@ class Token:
 class Checks(Protocol):
     """A validator."""
 
-    def judge(self, token: str) -> Token:
+    def judge(self, token: str) -> VerifiedToken:
         """The good token; BadToken."""
 
 
@@ -67,7 +67,7 @@ class Unsecured:
         self._config = config
         self._clock = clock
 
-    def judge(self, token: str) -> Token:
+    def judge(self, token: str) -> VerifiedToken:
         """The good token; BadToken."""
         head, claims, signature = _parts(token)
         if head.get("alg") != "none" or signature:
@@ -92,7 +92,7 @@ class Signed:
                 {"setting": "sasl.oauthbearer.jwks.endpoint.url"},
             )
 
-    def judge(self, token: str) -> Token:
+    def judge(self, token: str) -> VerifiedToken:
         """The good token; BadToken. May fetch the keys."""
         import jwt
 
@@ -140,7 +140,7 @@ def _parts(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any], bytes]:
     return head, claims, signature
 
 
-def _judged(claims: Mapping[str, Any], config: SecurityConfig, now_ms: int, skew_ms: int) -> Token:
+def _judged(claims: Mapping[str, Any], config: SecurityConfig, now_ms: int, skew_ms: int) -> VerifiedToken:
     user = claims.get(config.user_claim)
     if not isinstance(user, str) or not user.strip():
         raise BadToken(f"the claim {config.user_claim} is missing")
@@ -157,7 +157,7 @@ def _judged(claims: Mapping[str, Any], config: SecurityConfig, now_ms: int, skew
         raise BadToken("the audience is another")
     if config.issuer and claims.get("iss") != config.issuer:
         raise BadToken("the issuer is another")
-    return Token(user, ends_ms)
+    return VerifiedToken(user, ends_ms)
 
 
 def _time(claims: Mapping[str, Any], name: str) -> int | None:

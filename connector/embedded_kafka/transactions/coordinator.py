@@ -25,20 +25,20 @@ from embedded_kafka.transactions.machine.events import (
     NO_TIMEOUT_MS,
     Add,
     End,
-    Entry,
     Expire,
     Finish,
     Init,
     Log,
     MarkerWritten,
-    Resume,
-    State,
+    StateLoaded,
     TimeOut,
+    TransactionLogEntry,
+    TransactionState,
     WriteMarkers,
 )
 from embedded_kafka.transactions.machine.moves import Transaction
-from embedded_kafka.transactions.ports import Ids, Markers, StateLogs
-from embedded_kafka.transactions.registry import Book
+from embedded_kafka.transactions.ports import Ids, MarkerWriter, StateLogs
+from embedded_kafka.transactions.registry import TransactionRegistry
 from embedded_kafka.transactions.state_log import MAX_ID_BYTES
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition
@@ -53,7 +53,7 @@ MAX_IDS = 200_000
 Twice as many would still fit, but Python's garbage collector scans all of them from time to time,
 which blocks every client."""
 
-_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 _NO_MARKER_NEEDED = {
     # The partition was deleted together with the records of the transaction.
@@ -77,7 +77,7 @@ class TransactionCoordinator:
         clock: Clock,
         ids: Ids,
         logs: StateLogs,
-        markers: Markers,
+        markers: MarkerWriter,
         reached: steps.Reached = steps.nothing,
         marking: steps.Marking = steps.now,
     ) -> None:
@@ -90,7 +90,9 @@ class TransactionCoordinator:
         self._unfinished: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._book = Book(config=config, clock=clock, ids=ids, logs=logs, reached=reached, on_markers=self._on_markers)
+        self._book = TransactionRegistry(
+            config=config, clock=clock, ids=ids, logs=logs, reached=reached, on_markers=self._on_markers
+        )
 
     @property
     def transaction_version(self) -> int:
@@ -170,8 +172,8 @@ class TransactionCoordinator:
         if transaction is None:
             if len(self._book) >= MAX_IDS:
                 raise Refused(Code.POLICY_VIOLATION, f"there are {MAX_IDS} transactional ids already")
-            transaction = Transaction(transactional_id, Entry(self._book.fresh_id()))
-        was_open = transaction.state is State.ONGOING
+            transaction = Transaction(transactional_id, TransactionLogEntry(self._book.fresh_id()))
+        was_open = transaction.state is TransactionState.ONGOING
         event = Init(
             NO_TIMEOUT_MS if two_phase else timeout_ms,
             self._clock.now_ms(),
@@ -243,7 +245,7 @@ class TransactionCoordinator:
         event = End(identity, commit, version, self._clock.now_ms())
         return await self._book.change(self._known(transactional_id), event, "end-prepared")
 
-    def describe(self, transactional_id: str) -> Entry:
+    def describe(self, transactional_id: str) -> TransactionLogEntry:
         """The id's state; Refused where the id does not exist."""
         if not transactional_id:
             raise Refused(Code.INVALID_REQUEST, "an empty transactional id")
@@ -258,11 +260,11 @@ class TransactionCoordinator:
 
     def listing(
         self,
-        states: Iterable[State] | None = None,
+        states: Iterable[TransactionState] | None = None,
         producer_ids: Collection[int] = (),
         duration_ms: int = -1,
         among: Iterable[Transaction] | None = None,
-    ) -> list[tuple[str, Entry]]:
+    ) -> list[tuple[str, TransactionLogEntry]]:
         """The ids in one of these states (None: any), of one of these producer ids, begun longer ago than
         `duration_ms`.
         """
@@ -291,7 +293,7 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         for transactional_id in list(islice(self._unfinished, at_most)):
             del self._unfinished[transactional_id]
-            self._book.apply(transactional_id, Resume(now_ms))
+            self._book.apply(transactional_id, StateLoaded(now_ms))
 
     def _on_markers(self, transactional_id: str, markers: WriteMarkers) -> None:
         self._spawn(self._finish(transactional_id, markers))

@@ -53,7 +53,7 @@ class StateLogs(Protocol):
         """A partition's records cannot be read."""
 
 
-class Markers(Protocol):
+class MarkerWriter(Protocol):
     """The writer of transaction markers."""
 
     async def write(

@@ -25,10 +25,9 @@ from embedded_kafka.topics.internal_topics import TRANSACTIONS_TOPIC
 from embedded_kafka.topics.java_hash import partition_of
 from embedded_kafka.transactions.machine.events import (
     Add,
-    Answer,
+    AnswerIdentity,
     Effect,
     End,
-    Entry,
     Event,
     Expire,
     Init,
@@ -36,9 +35,10 @@ from embedded_kafka.transactions.machine.events import (
     LogFailed,
     Logged,
     NeedProducerId,
-    Refuse,
-    State,
+    RefuseRequest,
     TimeOut,
+    TransactionLogEntry,
+    TransactionState,
     WriteMarkers,
 )
 from embedded_kafka.transactions.machine.moves import Transaction
@@ -58,7 +58,7 @@ OnMarkers = Callable[[str, WriteMarkers], None]
 """Called for each decided transaction, after the decision is in the log."""
 
 
-class Book:
+class TransactionRegistry:
     """The logged state of every transactional id, in memory."""
 
     def __init__(
@@ -175,16 +175,16 @@ class Book:
         if NeedProducerId() in effects and not isinstance(event, Add):
             after, effects = transaction.handle(replace(event, fresh_id=self.fresh_id()))
         for effect in effects:
-            if isinstance(effect, Refuse):
+            if isinstance(effect, RefuseRequest):
                 raise Refused(Code[effect.refusal.name], effect.reason)
             if isinstance(effect, Log):
                 # From here until `Logged` the change is pending; other requests for the id get
                 # a retriable refusal.
                 self._keep(after)
                 effects = await self.record(transaction.transactional_id, effect.entry, step)
-        return next((each.identity for each in effects if isinstance(each, Answer)), after.current.identity)
+        return next((each.identity for each in effects if isinstance(each, AnswerIdentity)), after.current.identity)
 
-    async def record(self, transactional_id: str, entry: Entry, step: str) -> tuple[Effect, ...]:
+    async def record(self, transactional_id: str, entry: TransactionLogEntry, step: str) -> tuple[Effect, ...]:
         """Append a pending change, reach `step`, make the change. Refused means that the change is not made."""
         self._append(transactional_id, entry)
         try:
@@ -225,9 +225,9 @@ class Book:
         self._transactions[name] = transaction
         due_ms = transaction.due_ms(self._expire_after_ms)
         if due_ms is not None:
-            (self._open if transaction.state is State.ONGOING else self._unused).by(name, due_ms)
+            (self._open if transaction.state is TransactionState.ONGOING else self._unused).by(name, due_ms)
 
-    def _append(self, transactional_id: str, entry: Entry) -> None:
+    def _append(self, transactional_id: str, entry: TransactionLogEntry) -> None:
         value = encode_value(entry, min(self.transaction_version, 1))
         try:
             state_log = self._logs.internal_log(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))

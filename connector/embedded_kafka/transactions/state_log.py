@@ -13,19 +13,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.machine.events import TransactionLogEntry, TransactionState
 from kafka_core.errors import CorruptBatch, UnsupportedVersion
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, by_topic
 
 STATE_IDS = {
-    State.EMPTY: 0,
-    State.ONGOING: 1,
-    State.PREPARE_COMMIT: 2,
-    State.PREPARE_ABORT: 3,
-    State.COMPLETE_COMMIT: 4,
-    State.COMPLETE_ABORT: 5,
-    State.DEAD: 6,
-    State.PREPARE_EPOCH_FENCE: 7,
+    TransactionState.EMPTY: 0,
+    TransactionState.ONGOING: 1,
+    TransactionState.PREPARE_COMMIT: 2,
+    TransactionState.PREPARE_ABORT: 3,
+    TransactionState.COMPLETE_COMMIT: 4,
+    TransactionState.COMPLETE_ABORT: 5,
+    TransactionState.DEAD: 6,
+    TransactionState.PREPARE_EPOCH_FENCE: 7,
 }
 _STATES = {number: state for state, number in STATE_IDS.items()}
 
@@ -65,9 +65,9 @@ def decode_key(key: bytes) -> str | None:
     return reader.text(reader.number(">h"))
 
 
-def encode_value(entry: Entry, value_version: int) -> bytes | None:
+def encode_value(entry: TransactionLogEntry, value_version: int) -> bytes | None:
     """The record's value; None, a tombstone, where the id is dead. Version 0 has no tagged fields."""
-    if entry.state is State.DEAD:
+    if entry.state is TransactionState.DEAD:
         return None
     flexible = value_version >= 1
     parts = [
@@ -93,7 +93,7 @@ def encode_value(entry: Entry, value_version: int) -> bytes | None:
     return b"".join(parts)
 
 
-def decode_value(value: bytes) -> Entry:
+def decode_value(value: bytes) -> TransactionLogEntry:
     """The entry of a value that is not a tombstone; CorruptBatch, UnsupportedVersion."""
     reader = _Reader(value)
     version = reader.number(">h")
@@ -122,11 +122,11 @@ def decode_value(value: bytes) -> Entry:
             if tag in _TAGS:
                 name, form, _ = _TAGS[tag]
                 fields[name] = _Reader(data).number(form)
-    return Entry(state=state, partitions=partitions, **fields)
+    return TransactionLogEntry(state=state, partitions=partitions, **fields)
 
 
-def _encode_partitions(entry: Entry, flexible: bool) -> bytes:
-    if entry.state is State.EMPTY:
+def _encode_partitions(entry: TransactionLogEntry, flexible: bool) -> bytes:
+    if entry.state is TransactionState.EMPTY:
         return b"\x00" if flexible else struct.pack(">i", -1)
     count: Callable[[int], bytes] = _compact_count if flexible else _INT32
     parts = []

@@ -12,7 +12,7 @@ import typer
 
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.answering import answering
-from pyspark_kafka_eos.cli.parameters import Asked, OnePipeline, asking
+from pyspark_kafka_eos.cli.parameters import ClusterParameters, OnePipeline, asking
 from pyspark_kafka_eos.operations import acls as rights
 
 
@@ -24,7 +24,7 @@ def acls(
         typer.Option("--principal", metavar="TYPE:NAME", help="the one who gets the rights, such as User:alice"),
     ] = "User:NAME",
     *,
-    asked: Asked,
+    asked: ClusterParameters,
     form: Annotated[
         Literal["kafka-acls", "strimzi", "confluent"], typer.Option("--for", help="the tool that grants them")
     ] = "kafka-acls",

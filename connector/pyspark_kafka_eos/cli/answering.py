@@ -43,7 +43,7 @@ class ReaderGone(Exception):
     """The reader of the output has closed it."""
 
 
-class Answer:
+class CommandAnswer:
     """The one answer of a command. `known`: the text about the work done so far, for an interruption."""
 
     def __init__(self, command: str, as_json: bool) -> None:
@@ -94,9 +94,9 @@ class Answer:
 
 
 @contextmanager
-def answering(command: str, as_json: bool) -> Iterator[Answer]:
-    """Give the block its `Answer`; an exception of the block becomes an answer too."""
-    answer = Answer(command, as_json)
+def answering(command: str, as_json: bool) -> Iterator[CommandAnswer]:
+    """Give the block its `CommandAnswer`; an exception of the block becomes an answer too."""
+    answer = CommandAnswer(command, as_json)
     try:
         yield answer
     except ExactlyOnceError as error:
@@ -135,7 +135,7 @@ def wrong_usage(error: Exception, words: Sequence[str]) -> int:
         else context.command_path
     )
     message = getattr(error, "format_message", lambda: str(error))()
-    answer = Answer(path.partition(" ")[2], as_json=True)
+    answer = CommandAnswer(path.partition(" ")[2], as_json=True)
     try:
         answer(documents.failed(answer.command, OptionsError(f"{message} See kafka-eos --help; {NOTHING_CHANGED}")))
     except typer.Exit as end:

@@ -19,18 +19,18 @@ import typer
 from kafka_core.errors import LedgerUnreadable, OptionsError, PipelineConflict, UnknownTopic
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.acls import acls
-from pyspark_kafka_eos.cli.answering import NOTHING_CHANGED, Answer, answering, require_a_way_to_confirm
-from pyspark_kafka_eos.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, field_checks
+from pyspark_kafka_eos.cli.answering import NOTHING_CHANGED, CommandAnswer, answering, require_a_way_to_confirm
+from pyspark_kafka_eos.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, GivenOptions, field_checks
 from pyspark_kafka_eos.cli.migrating import migrate_options
-from pyspark_kafka_eos.cli.parameters import Asked, OnePipeline, Yes, asking
+from pyspark_kafka_eos.cli.parameters import ClusterParameters, OnePipeline, Yes, asking
 from pyspark_kafka_eos.cli.tables import LedgerTable
 from pyspark_kafka_eos.cli.topics import topic
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.operations import ending as operations
 from pyspark_kafka_eos.operations.checks import examine, examine_source
-from pyspark_kafka_eos.operations.ending import Done, Progress
-from pyspark_kafka_eos.operations.history import Entry, newest_first, newest_of_each, pipelines_of
+from pyspark_kafka_eos.operations.ending import Done, EndingProgress
+from pyspark_kafka_eos.operations.history import LedgerEntry, newest_first, newest_of_each, pipelines_of
 from pyspark_kafka_eos.operations.known import require_known
 from pyspark_kafka_eos.operations.leftovers import (
     Leftover,
@@ -68,7 +68,7 @@ Ids = Annotated[
 
 @app.command()
 @asking
-def doctor(pipeline: OnePipeline = None, *, asked: Asked) -> None:
+def doctor(pipeline: OnePipeline = None, *, asked: ClusterParameters) -> None:
     """Check before a query starts: brokers, versions, rights, timeouts, topics, other users of the name.
     Changes nothing."""
     with answering("doctor", asked.as_json) as answer:
@@ -85,7 +85,7 @@ def doctor(pipeline: OnePipeline = None, *, asked: Asked) -> None:
 def ledger(
     pipeline: Pipeline = None,
     *,
-    asked: Asked,
+    asked: ClusterParameters,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="number of decisions of each pipeline")] = 5,
 ) -> None:
     """Show the decisions: batches, slots, records, source offsets. Older decisions are kept until
@@ -99,7 +99,7 @@ def ledger(
         _show_ledger(answer, options.ledger_topic, pages)
 
 
-def _show_ledger(answer: Answer, topic: str, pages: Iterator[list[Entry]]) -> NoReturn:
+def _show_ledger(answer: CommandAnswer, topic: str, pages: Iterator[list[LedgerEntry]]) -> NoReturn:
     """Print the decisions as they are found: a ledger may hold months of them."""
     table, code, count = LedgerTable(), documents.FINE, 0
     answer.known = lambda: f"{count} decisions are shown, older ones are not; {NOTHING_CHANGED}"
@@ -120,7 +120,7 @@ def _show_ledger(answer: Answer, topic: str, pages: Iterator[list[Entry]]) -> No
 def verify(
     pipeline: Pipeline = None,
     *,
-    asked: Asked,
+    asked: ClusterParameters,
     last: Annotated[
         int,
         typer.Option("--last", "-n", min=1, help="number of batches of each pipeline, as far as the ledger has them"),
@@ -147,7 +147,7 @@ def verify(
 def list_(
     pipeline: Pipeline = None,
     *,
-    asked: Asked,
+    asked: ClusterParameters,
     only_open: Annotated[
         bool, typer.Option("--open", help="only ids that have something open, or whose markers are missing")
     ] = False,
@@ -179,14 +179,14 @@ def list_(
 
 @transactions.command()
 @asking
-def explain(pipeline: Pipeline = None, *, asked: Asked) -> None:
+def explain(pipeline: Pipeline = None, *, asked: ClusterParameters) -> None:
     """Explain in words what happened, and what the next run will do about it."""
     with answering("transactions explain", asked.as_json) as answer:
         found, problems = _look(asked.given(), pipeline)
         answer(documents.transactions("explain", found, problems=problems))
 
 
-def _look(given: Given, pipeline: str | None) -> tuple[dict[str, list[Leftover]], dict[str, str]]:
+def _look(given: GivenOptions, pipeline: str | None) -> tuple[dict[str, list[Leftover]], dict[str, str]]:
     """Each pipeline's ids, and the problems that a run's start would be refused for. With all pipelines, those with an unreadable
     ledger record are returned with the problem instead."""
     options, name, cluster = _connect(given, pipeline)
@@ -222,7 +222,7 @@ def _filtered(found: dict[str, list[Leftover]], wanted: Callable[[Leftover], boo
 
 @transactions.command()
 @asking
-def commit(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: Yes = False) -> None:
+def commit(pipeline: OnePipeline = None, *, asked: ClusterParameters, only: Ids = None, yes: Yes = False) -> None:
     """Commit decided transactions that are still open. Refuses everything else; there is no way to force
     it."""
     question = "Commit the decided transactions of pipeline {}?"
@@ -231,7 +231,7 @@ def commit(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes:
 
 @transactions.command()
 @asking
-def abort(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: Yes = False) -> None:
+def abort(pipeline: OnePipeline = None, *, asked: ClusterParameters, only: Ids = None, yes: Yes = False) -> None:
     """Abort open transactions that are not decided. Decided ones are refused. An active run stops: its driver is fenced."""
     question = "Fence the driver of pipeline {} (an active run stops) and abort its undecided transactions?"
     _change("abort", question, operations.abort, pipeline, asked, only, yes)
@@ -239,22 +239,22 @@ def abort(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: 
 
 @transactions.command()
 @asking
-def fence(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: Yes = False) -> None:
+def fence(pipeline: OnePipeline = None, *, asked: ClusterParameters, only: Ids = None, yes: Yes = False) -> None:
     """Give the ids a new epoch, so no zombie can write under them again. Aborts open transactions that are
     not decided."""
     question = "Fence every id of pipeline {} that has nothing decided open (an active run stops)?"
     _change("fence", question, operations.fence, pipeline, asked, only, yes)
 
 
-Operation = Callable[[Cluster, Ledger, str, list[str], Progress], list[Done]]
+Operation = Callable[[Cluster, Ledger, str, list[str], EndingProgress], list[Done]]
 
 
-def _commit(cluster: Cluster, ledger: Ledger, group: str, ids: list[str], progress: Progress) -> list[Done]:
+def _commit(cluster: Cluster, ledger: Ledger, group: str, ids: list[str], progress: EndingProgress) -> list[Done]:
     return operations.commit(cluster, ledger, ids, progress)
 
 
 def _change(
-    command: str, question: str, operation: Operation, pipeline: str | None, asked: Asked, only: list[str] | None, yes: bool,
+    command: str, question: str, operation: Operation, pipeline: str | None, asked: ClusterParameters, only: list[str] | None, yes: bool,
 ) -> None:  # fmt: skip
     with answering(f"transactions {command}", asked.as_json) as answer:
         given, ids = asked.given(), only or []
@@ -277,7 +277,7 @@ def _change(
             raise PipelineConflict(f"{lost.message}; {NOTHING_CHANGED}", lost.facts)
         if not yes:
             answer.confirm(question.format(options.pipeline))
-        progress = Progress()
+        progress = EndingProgress()
         answer.known = progress.known
         ledger = Ledger(cluster, options.ledger_topic, options.pipeline)
         done = operation(cluster, ledger, options.offsets_group, ids, progress)
@@ -311,7 +311,7 @@ def warm(context: typer.Context) -> None:
 # ---- shared
 
 
-def _connect(given: Given, pipeline: str | None) -> tuple[SinkOptions, str | None, Cluster]:
+def _connect(given: GivenOptions, pipeline: str | None) -> tuple[SinkOptions, str | None, Cluster]:
     """The options, the intended pipeline (None: all), and the cluster."""
     name = pipeline if pipeline is not None else given.pipeline
     options = given.options(name if name is not None else ANY_PIPELINE)

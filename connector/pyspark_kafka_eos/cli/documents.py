@@ -19,9 +19,9 @@ from pyspark_kafka_eos.client.requests.topics import TopicShape
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.operations.acls import Needed
-from pyspark_kafka_eos.operations.audit import Finding, Proof, Verdict
+from pyspark_kafka_eos.operations.audit import Audit, Finding, Verdict
 from pyspark_kafka_eos.operations.ending import Done
-from pyspark_kafka_eos.operations.history import Entry, slot_of
+from pyspark_kafka_eos.operations.history import LedgerEntry, slot_of
 from pyspark_kafka_eos.operations.leftovers import STRANGER, Leftover, story
 from pyspark_kafka_eos.operations.topic_checks import Check
 from pyspark_kafka_eos.operations.topics import TopicDone
@@ -66,7 +66,7 @@ def acls(principal: str, found: Needed) -> Document:
     return _document("acls", FINE, principal=principal, acls=listed, unknown=list(found.unknown))
 
 
-def ledger(topic: str, pipelines: Mapping[str, Sequence[Entry]]) -> Document:
+def ledger(topic: str, pipelines: Mapping[str, Sequence[LedgerEntry]]) -> Document:
     """Each pipeline's decisions, the newest first; wrong where a record is not a decision."""
     rows = [
         {"pipeline": name, "decisions": [_entry(each) for each in reversed(entries)]}
@@ -76,7 +76,7 @@ def ledger(topic: str, pipelines: Mapping[str, Sequence[Entry]]) -> Document:
     return _document("ledger", WRONG if broken else FINE, topic=topic, pipelines=rows)
 
 
-def _entry(each: Entry) -> Document:
+def _entry(each: LedgerEntry) -> Document:
     row: Document = {
         "partition": each.where.partition,
         "offset": each.offset,
@@ -105,7 +105,7 @@ def decision(found: Decision) -> Document:
     }
 
 
-def verify(proof: Proof, problems: Mapping[str, str] | None = None) -> Document:
+def verify(proof: Audit, problems: Mapping[str, str] | None = None) -> Document:
     """The verdict on each batch, and what its pipeline committed without a decision. Wrong where there is such a commit, where the
     output differs from the decision, or where a pipeline's ledger cannot be read or has lost a decision (`problems`); unknown where
     the output cannot be read (or nothing was decided)."""

@@ -35,7 +35,7 @@ _OUR_FORMAT = "kafka_eos"
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenOptions:
     """The sink's and the source's options as the user wrote them, without those of a source that is not
     Kafka. `writes`: the input names something to write to Kafka. `refused`, `unknown`: of the file's fields,
     what a job refuses, and what no job of this package has."""
@@ -70,7 +70,7 @@ def gather(
     pairs: Sequence[str],
     bootstrap_servers: str | None,
     environ: Mapping[str, str] = os.environ,
-) -> Given:
+) -> GivenOptions:
     """The options of a YAML file (its fields kafka, sink and source), of NAME=VALUE pairs, and of the address."""
     kafka: dict[str, OptionValue] = {}
     sink: dict[str, OptionValue] = {}
@@ -103,10 +103,10 @@ def gather(
             writes = True
     if bootstrap_servers is not None:
         sink["kafka.bootstrap.servers"] = bootstrap_servers
-    return Given(sink, source, writes, tuple(refused), tuple(unknown))
+    return GivenOptions(sink, source, writes, tuple(refused), tuple(unknown))
 
 
-def field_checks(given: Given) -> list[Check]:
+def field_checks(given: GivenOptions) -> list[Check]:
     """What is wrong with the fields of the job's file, beside the sides' options, whose problems are errors."""
     refused = Check("file", "fail", "; ".join(given.refused), "correct the fields: a job refuses the file")
     unknown = Check(

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pyspark_kafka_eos.cli.given import Given, gather
+from pyspark_kafka_eos.cli.given import GivenOptions, gather
 
 Bootstrap = Annotated[
     str | None,
@@ -40,7 +40,7 @@ OnePipeline = Annotated[str | None, typer.Argument(help="the pipeline; default: 
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClusterParameters:
     """What every command that asks a cluster is given: where it is and how to log in, and whether the answer is for a program."""
 
     bootstrap: str | None
@@ -48,7 +48,7 @@ class Asked:
     option: list[str] | None
     as_json: bool
 
-    def given(self) -> Given:
+    def given(self) -> GivenOptions:
         """The options; OptionsError where the file or a pair cannot be read."""
         return gather(self.conf, self.option or [], self.bootstrap)
 
@@ -71,7 +71,7 @@ def asking(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(**values: Any) -> None:
         shared = {each.name: values.pop(each.name) for each in (*_CLUSTER, _AS_JSON)}
-        function(asked=Asked(**shared), **values)
+        function(asked=ClusterParameters(**shared), **values)
 
     vars(command)["__signature__"] = signature.replace(parameters=parameters)
     command.__annotations__ = {each.name: each.annotation for each in parameters}

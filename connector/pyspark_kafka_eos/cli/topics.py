@@ -17,7 +17,7 @@ from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.answering import NOTHING_CHANGED, answering, require_a_way_to_confirm
 from pyspark_kafka_eos.cli.given import ANY_PIPELINE
-from pyspark_kafka_eos.cli.parameters import Asked, Yes, asking
+from pyspark_kafka_eos.cli.parameters import ClusterParameters, Yes, asking
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.topics import BROKERS_DEFAULT, NewTopic, shapes
 from pyspark_kafka_eos.operations import topics as operations
@@ -35,7 +35,7 @@ SomeNames = Annotated[list[str] | None, typer.Argument(help="the topics; default
 def create(
     names: Names,
     *,
-    asked: Asked,
+    asked: ClusterParameters,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="of each topic; default: the broker's")
     ] = None,
@@ -70,7 +70,7 @@ def create(
 def list_(
     names: SomeNames = None,
     *,
-    asked: Asked,
+    asked: ClusterParameters,
     internal: Annotated[bool, typer.Option("--internal", help="the brokers' own topics too")] = False,
 ) -> None:
     """Show topics: partitions, replication factor, partitions without a leader."""
@@ -82,7 +82,7 @@ def list_(
 
 @topic.command()
 @asking
-def delete(names: Names, *, asked: Asked, yes: Yes = False) -> None:
+def delete(names: Names, *, asked: ClusterParameters, yes: Yes = False) -> None:
     """Delete topics with all their records. The ledger's topics are refused."""
     with answering("topic delete", asked.as_json) as answer:
         require_a_way_to_confirm(asked.as_json, yes)
@@ -97,7 +97,7 @@ def delete(names: Names, *, asked: Asked, yes: Yes = False) -> None:
         answer(documents.topics_done("delete", done))
 
 
-def _connect(asked: Asked) -> tuple[SinkOptions, Cluster]:
+def _connect(asked: ClusterParameters) -> tuple[SinkOptions, Cluster]:
     options = asked.given().options(ANY_PIPELINE)
     return options, Cluster.shared(options.client, options.max_block_ms)
 

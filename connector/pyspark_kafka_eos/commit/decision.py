@@ -39,7 +39,7 @@ from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.producer_states import States
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.session import SessionState
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.markers import Mender
@@ -243,7 +243,7 @@ def put_decision(producer: Producer, ledger: Ledger, decision: Decision, group: 
 
     ProducerFenced where a newer run has taken over. With any error, EndTxn was not sent.
     """
-    if producer.session.state is not State.READY:
+    if producer.session.state is not SessionState.READY:
         # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
         before = producer.session.identity
         now = producer.initialize()

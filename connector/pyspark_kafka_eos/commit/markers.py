@@ -39,7 +39,7 @@ from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.producer_states import States
 from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
-from pyspark_kafka_eos.commit.ledger.reader import LedgerView, Record
+from pyspark_kafka_eos.commit.ledger.reader import LedgerRecord, LedgerView
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import open_parts, partitions_of, states_of
@@ -265,7 +265,7 @@ class Mender:
         except AuthorizationFailed as error:
             log.info("whether offsets of group %s lack their marker is unchecked: %s", group, error)
 
-    def is_decided(self, record: Record, view: LedgerView, coordinator: TransactionView) -> bool:
+    def is_decided(self, record: LedgerRecord, view: LedgerView, coordinator: TransactionView) -> bool:
         """Whether a note, the coordinator or a slot shows that a decision without a marker is made."""
         decision = self._ledger.decision(record)
         return (
@@ -275,7 +275,7 @@ class Mender:
             or _says_committed(coordinator, record)
         )
 
-    def _note_settled(self, record: Record) -> None:
+    def _note_settled(self, record: LedgerRecord) -> None:
         assert record.identity is not None
         self._ledger.note(Settled(record.offset, record.identity, self._ledger.decision(record)), record.where)
 
@@ -324,7 +324,7 @@ def _at_work(view: TransactionView, seal: Seal) -> bool:
     return view.state in UNSETTLED and (view.state != "Ongoing" or view.identity == seal.identity)
 
 
-def _says_committed(view: TransactionView, record: Record) -> bool:
+def _says_committed(view: TransactionView, record: LedgerRecord) -> bool:
     """Whether the coordinator's last transaction is that of the record, and committed."""
     identity = record.identity
     if identity is None or view.identity.producer_id != identity.producer_id:

@@ -129,7 +129,7 @@ class AnySource(_Part):
     options: dict[str, Scalar] = Field(default_factory=dict)
 
 
-class RecordColumns(_Part):
+class RecordExpressions(_Part):
     """A SQL expression over the source's columns for each column of a record."""
 
     value: str = Field(min_length=1)
@@ -149,13 +149,13 @@ class ProduceConfig(WritesKafka):
     """Produce only: any streaming source to Kafka."""
 
     source: AnySource
-    columns: RecordColumns
+    columns: RecordExpressions
 
 
 class TransformConfig(KafkaToKafka):
     """Consume, transform, produce. `columns`: SQL expressions over the columns of the source."""
 
-    columns: RecordColumns
+    columns: RecordExpressions
 
 
 class Files(_Part):

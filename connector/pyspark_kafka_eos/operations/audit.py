@@ -34,8 +34,8 @@ from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.offsets import LogMark
 from pyspark_kafka_eos.commit.fates import places_of
 from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
-from pyspark_kafka_eos.operations.counting import Ended, Part, Watch, count
-from pyspark_kafka_eos.operations.undecided import Commit, KnownCommits, Undecided, by_producer
+from pyspark_kafka_eos.operations.counting import CountedTransaction, TransactionEnd, Watch, count
+from pyspark_kafka_eos.operations.undecided import CommittedRecords, KnownCommits, Undecided, by_producer
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 
@@ -87,7 +87,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Proof:
+class Audit:
     """The verdicts on each verified decision, and what was found beside them in so many partitions of these topics.
     `older`: the pipelines of which the ledger has batches before the verified ones.
     """
@@ -102,7 +102,7 @@ class Proof:
 @dataclass
 class _Transaction:
     seals: list[Seal] = field(default_factory=list)
-    parts: dict[tuple[TopicPartition, int], Part] = field(default_factory=dict)
+    parts: dict[tuple[TopicPartition, int], CountedTransaction] = field(default_factory=dict)
     """(where, producer id) -> what it has there."""
 
 
@@ -112,7 +112,7 @@ def prove(
     topics: Iterable[str] = (),
     newer: Callable[[str], Sequence[Decision]] = lambda _: (),
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Proof:
+) -> Audit:
     """The verdict on every transaction of the verified batches (slots that wrote nothing have none), and every other
     commit of the pipelines' producers from those batches on that no decision names.
 
@@ -143,7 +143,7 @@ def prove(
     behind = {id(each): history.verified[-1] for history in histories for each in history.verified[:-1]}
     verdicts = [(decision, [_judge(each, behind.get(id(decision))) for each in own]) for decision, own in grouped]
     older = sorted(each.known[0].pipeline for each in histories if each.older)
-    return Proof(verdicts, undecided, tuple(sorted(searched)), watch.partitions, tuple(older))
+    return Audit(verdicts, undecided, tuple(sorted(searched)), watch.partitions, tuple(older))
 
 
 def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
@@ -183,7 +183,7 @@ def _further(cluster: Cluster, topics: Iterable[str], fresh: Set[str]) -> dict[T
 
 def _undecided(
     grouped: Sequence[tuple[Decision, Sequence[_Transaction]]],
-    commits: Sequence[Commit],
+    commits: Sequence[CommittedRecords],
     owners: Mapping[int, KnownCommits],
 ) -> list[Undecided]:
     """The commits that no decision names. What a verified transaction has in a partition that its seals do not name
@@ -200,8 +200,8 @@ def _undecided(
         if transaction is None:
             found.append(undecided)
         else:
-            more = Part(commit.where, commit.identity, commit.marker_epoch, commit.first_offset, 0)
-            more.records, more.end = commit.records, Ended.COMMITTED
+            more = CountedTransaction(commit.where, commit.identity, commit.marker_epoch, commit.first_offset, 0)
+            more.records, more.end = commit.records, TransactionEnd.COMMITTED
             transaction.parts[commit.where, commit.identity.producer_id] = more
     return found
 
@@ -221,7 +221,7 @@ def _transactions(decision: Decision) -> list[_Transaction]:
             where = TopicPartition(sealed.topic, sealed.partition)
             part = transaction.parts.get((where, identity.producer_id))
             if part is None:
-                transaction.parts[where, identity.producer_id] = Part(
+                transaction.parts[where, identity.producer_id] = CountedTransaction(
                     where,
                     identity,
                     last_marker_epoch,
@@ -262,7 +262,7 @@ def _judge(transaction: _Transaction, newest: Decision | None) -> Finding:
     ends = {part.end: part.reason for part in reversed(parts)}
     verdict, reason, digest = Verdict.MATCHES, "", None
     # The worst first: an aborted or removed transaction stays wrong, an open one may still be committed.
-    for worst in (Ended.ABORTED, Ended.GONE, Ended.OPEN):
+    for worst in (TransactionEnd.ABORTED, TransactionEnd.GONE, TransactionEnd.OPEN):
         if worst in ends:
             verdict, reason = Verdict(worst.value), ends[worst]
             break

@@ -22,7 +22,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.log_reader import RawRead, read_raw
 from pyspark_kafka_eos.client.reading.offsets import ISOLATION_LEVELS, READ_COMMITTED, Offsets
-from pyspark_kafka_eos.operations.undecided import Commit
+from pyspark_kafka_eos.operations.undecided import CommittedRecords
 from pyspark_kafka_eos.records import (
     Batch,
     BatchInfo,
@@ -41,7 +41,7 @@ step.
 """
 
 
-class Ended(str, Enum):
+class TransactionEnd(str, Enum):
     """How a transaction ended in one partition, as far as its log shows it."""
 
     COMMITTED = "committed"
@@ -51,7 +51,7 @@ class Ended(str, Enum):
 
 
 @dataclass
-class Part:
+class CountedTransaction:
     """One transaction in one partition: what is expected, what was counted so far, and how it ended there.
 
     `last_marker_epoch`: a marker with a later one may be of a later transaction. `buried`: the pipeline and the batch
@@ -71,10 +71,10 @@ class Part:
     plain: int = 0
     stamped: int = 0
     buried_more: int = 0
-    end: Ended | None = None
+    end: TransactionEnd | None = None
     reason: str = ""
 
-    def end_as(self, end: Ended, reason: str = "") -> None:
+    def end_as(self, end: TransactionEnd, reason: str = "") -> None:
         """It ended, unless it did before."""
         if self.end is None:
             self.end, self.reason = end, reason
@@ -84,15 +84,15 @@ class Part:
         info, _ = batch
         if thinned and not self.records and info.producer_epoch > self.last_marker_epoch:
             # A marker stays as long as one record of its transaction does, so this is a later transaction.
-            self.end_as(Ended.GONE, _cleaned(self.where))
+            self.end_as(TransactionEnd.GONE, _cleaned(self.where))
         elif info.control:
             kind = control_marker(batch).kind
             if kind is MarkerKind.COMMIT and thinned and self.records < self.expected:
-                self.end_as(Ended.GONE, _cleaned(self.where))
+                self.end_as(TransactionEnd.GONE, _cleaned(self.where))
             elif kind is not MarkerKind.OTHER:
-                self.end_as(Ended.COMMITTED if kind is MarkerKind.COMMIT else Ended.ABORTED)
+                self.end_as(TransactionEnd.COMMITTED if kind is MarkerKind.COMMIT else TransactionEnd.ABORTED)
         elif thinned and info.producer_epoch != self.identity.epoch:
-            self.end_as(Ended.GONE, _cleaned(self.where))
+            self.end_as(TransactionEnd.GONE, _cleaned(self.where))
         elif info.transactional:
             # Of any epoch: a marker of the producer ends everything that the producer has open there.
             self.records += info.count
@@ -114,13 +114,13 @@ class Watch:
     topics: Collection[str]
     since_ms: int
     suspects: Callable[[TopicPartition, ProducerIdentity], bool]
-    commits: list[Commit] = field(default_factory=list)
+    commits: list[CommittedRecords] = field(default_factory=list)
     partitions: int = 0
     """How many were looked into."""
 
 
 def count(
-    cluster: Cluster, parts: Iterable[Part], watch: Watch, there: absence.Places,
+    cluster: Cluster, parts: Iterable[CountedTransaction], watch: Watch, there: absence.Places,
     progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
     """Fill in the parts and the watch's commits. `there`: the partitions that exist, of the parts and of the watch's
@@ -129,12 +129,12 @@ def count(
     Each partition is read once, from its first part on, or where it has none from the watch's time on.
     AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition cannot be read now.
     """
-    by_partition: dict[TopicPartition, list[Part]] = {where: [] for where in there}
+    by_partition: dict[TopicPartition, list[CountedTransaction]] = {where: [] for where in there}
     for part in parts:
         if part.where in by_partition and there[part.where].topic_id in ("", part.topic_id):
             by_partition[part.where].append(part)
         else:
-            part.end_as(Ended.GONE, f"{part.where} does not exist any more, or its topic was recreated")
+            part.end_as(TransactionEnd.GONE, f"{part.where} does not exist any more, or its topic was recreated")
     offsets = Offsets(cluster)
     ends, begins = absence.ends(cluster, there), offsets.earliest(there)
     apart = {where: watch.since_ms for where, own in by_partition.items() if not own}
@@ -145,11 +145,11 @@ def count(
         begin, end = begins[where], ends[where]
         for part in own:
             if part.first_offset < 0:
-                part.end_as(Ended.GONE, f"the ledger has no first offset of its records in {where}")
+                part.end_as(TransactionEnd.GONE, f"the ledger has no first offset of its records in {where}")
             elif part.first_offset < begin:
-                part.end_as(Ended.GONE, f"{where} begins at offset {begin} by now (retention)")
+                part.end_as(TransactionEnd.GONE, f"{where} begins at offset {begin} by now (retention)")
             elif part.first_offset >= end:
-                part.end_as(Ended.GONE, f"{where} ends at offset {end}: an election lost the records")
+                part.end_as(TransactionEnd.GONE, f"{where} ends at offset {end}: an election lost the records")
         # What is gone says where to begin, too: the watch goes on behind it.
         start = min((part.first_offset for part in own), default=since.get(where))
         if start is not None and start < end:
@@ -163,7 +163,7 @@ class _Reading:
     """One pass over one partition."""
 
     def __init__(
-        self, cluster: Cluster, where: TopicPartition, parts: Iterable[Part], watch: Watch, begin: int, topic_id: str
+        self, cluster: Cluster, where: TopicPartition, parts: Iterable[CountedTransaction], watch: Watch, begin: int, topic_id: str
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._topic_id = topic_id
@@ -171,7 +171,7 @@ class _Reading:
         self._watch = watch
         self._begin = begin
         self._seed = topic_seed(where.topic)
-        self._open: dict[int, list[Part]] = {}
+        self._open: dict[int, list[CountedTransaction]] = {}
         """Producer id -> its parts that have not ended, the last one first."""
         for part in sorted(parts, key=lambda each: each.first_offset, reverse=True):
             if part.end is None:
@@ -188,7 +188,7 @@ class _Reading:
             read = self._fetch(offset)
             if read.out_of_range:
                 for part in (each for own in self._open.values() for each in own):
-                    part.end_as(Ended.GONE, f"{self._where} lost records while they were read (retention)")
+                    part.end_as(TransactionEnd.GONE, f"{self._where} lost records while they were read (retention)")
                 break
             following = offset
             for batch in scan(read.records):
@@ -223,7 +223,7 @@ class _Reading:
             ended = own.pop()
             if not own:
                 del self._open[info.producer_id]
-            if ended.end is not Ended.GONE:
+            if ended.end is not TransactionEnd.GONE:
                 return
             # The batch is of a later transaction, which may be the next part.
             self._count_batch(batch, holes)
@@ -252,7 +252,9 @@ class _Reading:
     def _commit(self, first: BatchInfo, records: int, marker: BatchInfo) -> None:
         identity = ProducerIdentity(first.producer_id, first.producer_epoch)
         if records:
-            self._watch.commits.append(Commit(self._where, identity, marker.producer_epoch, first.base_offset, records))
+            self._watch.commits.append(
+                CommittedRecords(self._where, identity, marker.producer_epoch, first.base_offset, records)
+            )
 
     def _look_back(self, marker: BatchInfo, start: int) -> None:
         """Note what a commit has before the part that was read: a transaction may begin there, and its records may say
@@ -318,7 +320,7 @@ def _cleaned(where: TopicPartition) -> str:
     )
 
 
-def _beyond(cluster: Cluster, part: Part) -> tuple[Ended, str]:
+def _beyond(cluster: Cluster, part: CountedTransaction) -> tuple[TransactionEnd, str]:
     """Why a reader of committed records does not get to the end of a transaction: that transaction is open, or
     another.
     """
@@ -333,19 +335,19 @@ def _beyond(cluster: Cluster, part: Part) -> tuple[Ended, str]:
             holes.pass_by(info)
             if holes.last >= part.first_offset:
                 # A cleaner stops at the first transaction that is open, so this one ended, and its marker is gone.
-                return Ended.GONE, _cleaned(part.where)
+                return TransactionEnd.GONE, _cleaned(part.where)
             if info.control and info.producer_id == part.identity.producer_id:
                 kind = control_marker(batch).kind
                 if kind is MarkerKind.COMMIT:
-                    return Ended.OPEN, (
+                    return TransactionEnd.OPEN, (
                         f"it is committed, but readers of {part.where} wait at offset {read.last_stable_offset} for another "
                         "transaction; see `transactions list`"
                     )
                 if kind is MarkerKind.ABORT:
-                    return Ended.ABORTED, ""
+                    return TransactionEnd.ABORTED, ""
         if following == offset:
-            return Ended.OPEN, f"it has no marker in {part.where} yet; see `transactions explain`"
+            return TransactionEnd.OPEN, f"it has no marker in {part.where} yet; see `transactions explain`"
         offset = following
 
 
-__all__ = ["Ended", "Part", "Watch", "count"]
+__all__ = ["CountedTransaction", "TransactionEnd", "Watch", "count"]

@@ -50,7 +50,7 @@ class Done:
 
 
 @dataclass
-class Progress:
+class EndingProgress:
     """How far an operation has come, for a user who interrupts it: the ids that are done, the one begun, those left."""
 
     done: list[Done] = field(default_factory=list)
@@ -78,13 +78,15 @@ def _names(names: Sequence[str]) -> str:
     return shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES} more"
 
 
-def commit(cluster: Cluster, ledger: Ledger, ids: Collection[str] = (), progress: Progress | None = None) -> list[Done]:
+def commit(
+    cluster: Cluster, ledger: Ledger, ids: Collection[str] = (), progress: EndingProgress | None = None
+) -> list[Done]:
     """Commit the transactions that the newest decision has decided and no process has ended; of `ids` only,
     if any are named. Open transactions that are not decided are refused, with the alternatives.
 
     A run of the pipeline may be at work meanwhile: it would do the same.
     """
-    progress = progress or Progress()
+    progress = progress or EndingProgress()
     ledger.find_leaders()
     view = ledger.look()
     Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
@@ -102,7 +104,7 @@ def commit(cluster: Cluster, ledger: Ledger, ids: Collection[str] = (), progress
     return _each_of(found, end, progress) + _unheard_of(found, ids)
 
 
-def _each_of(found: Sequence[Leftover], end: Callable[[Leftover], Done | None], progress: Progress) -> list[Done]:
+def _each_of(found: Sequence[Leftover], end: Callable[[Leftover], Done | None], progress: EndingProgress) -> list[Done]:
     progress.left = [each.transactional_id for each in found]
     for each in found:
         progress.left.remove(each.transactional_id)
@@ -157,27 +159,27 @@ def _verdict(cluster: Cluster, seal: Seal) -> Outcome:
 
 
 def abort(
-    cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: Progress | None = None
+    cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: EndingProgress | None = None
 ) -> list[Done]:
     """Abort the transactions that are open and not decided; of `ids` only, if any are named. A run that is at work is
     fenced first.
 
     Decided transactions are refused: `commit` ends those.
     """
-    return _end_undecided(cluster, ledger, group, ids, progress or Progress(), fence=False)
+    return _end_undecided(cluster, ledger, group, ids, progress or EndingProgress(), fence=False)
 
 
 def fence(
-    cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: Progress | None = None
+    cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: EndingProgress | None = None
 ) -> list[Done]:
     """Give every id a new epoch, except those whose decided end is not proven. A transaction that is open under an id
     is aborted, and no earlier producer of that id can write again. A run that is at work is fenced too.
     """
-    return _end_undecided(cluster, ledger, group, ids, progress or Progress(), fence=True)
+    return _end_undecided(cluster, ledger, group, ids, progress or EndingProgress(), fence=True)
 
 
 def _end_undecided(
-    cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str], progress: Progress, *, fence: bool
+    cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str], progress: EndingProgress, *, fence: bool
 ) -> list[Done]:
     progress.current = driver_transactional_id(ledger.pipeline)
     decision, batch_was = take_over(cluster, ledger, group)

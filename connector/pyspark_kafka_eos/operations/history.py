@@ -41,7 +41,7 @@ _LONGEST_WINDOW = 6400
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One record of the ledger: its place, and its decision or why it cannot be read.
 
     `open`: its transaction is neither committed nor aborted, so it is no decision yet.
@@ -87,7 +87,7 @@ def slot_of(seal: Seal) -> dict[str, Any]:
 
 def newest_first(
     cluster: Cluster, topic: str, pipeline: str | None = None, keep: int | None = None
-) -> Iterator[list[Entry]]:
+) -> Iterator[list[LedgerEntry]]:
     """The ledger's records of one pipeline or of all, page by page; at most `keep` of each pipeline, its newest.
 
     A page has records of one partition, by pipeline and then the newest first, and those of the next pages of that
@@ -100,7 +100,7 @@ def newest_first(
         for lower, upper in _windows(begin, end):
             if pipeline is not None and keep is not None and kept[pipeline] >= keep:
                 return
-            page: list[Entry] = []
+            page: list[LedgerEntry] = []
             for record in reversed(_window(cluster, where, lower, upper)):
                 if pipeline not in (None, record.pipeline):
                     continue
@@ -113,11 +113,11 @@ def newest_first(
             yield sorted(page, key=lambda each: each.pipeline)
 
 
-def newest_of_each(pages: Iterable[list[Entry]]) -> dict[str, list[Entry]]:
+def newest_of_each(pages: Iterable[list[LedgerEntry]]) -> dict[str, list[LedgerEntry]]:
     """Pipeline -> its entries of these pages, oldest first. Where several partitions have some (the ledger got more
     partitions), the ones with the newest decision come last.
     """
-    found: dict[str, dict[TopicPartition, list[Entry]]] = {}
+    found: dict[str, dict[TopicPartition, list[LedgerEntry]]] = {}
     for page in pages:
         for entry in page:
             found.setdefault(entry.pipeline, {}).setdefault(entry.where, []).append(entry)
@@ -127,7 +127,7 @@ def newest_of_each(pages: Iterable[list[Entry]]) -> dict[str, list[Entry]]:
     }
 
 
-def _newest_number(entries: Iterable[Entry]) -> int:
+def _newest_number(entries: Iterable[LedgerEntry]) -> int:
     return max((each.decision.number for each in entries if each.decision is not None), default=-1)
 
 
@@ -188,7 +188,7 @@ class _Record:
         """Whether it says that there is no such pipeline."""
         return self.value is None and not self.open and not self.kind
 
-    def entry(self, cluster: Cluster) -> Entry:
+    def entry(self, cluster: Cluster) -> LedgerEntry:
         decision: Decision | None = None
         problem = ""
         try:
@@ -199,7 +199,7 @@ class _Record:
                 problem = f"it is a decision of pipeline {said.pipeline!r}"
         except LedgerUnreadable as error:
             problem = error.message
-        return Entry(self.pipeline, self.where, self.offset, self.written_ms, decision, problem, open=self.open)
+        return LedgerEntry(self.pipeline, self.where, self.offset, self.written_ms, decision, problem, open=self.open)
 
 
 class _Behind:
@@ -212,7 +212,7 @@ class _Behind:
         self._settled: set[tuple[str, int]] = set()
         self._ended: set[tuple[str, Ended]] = set()
 
-    def entry(self, cluster: Cluster, record: _Record) -> Entry | None:
+    def entry(self, cluster: Cluster, record: _Record) -> LedgerEntry | None:
         """The entry of the next older record; None where it has none of its own."""
         name = record.pipeline
         if record.tombstone:
@@ -229,7 +229,7 @@ class _Behind:
             return replace(entry, open=False)
         return entry
 
-    def _of_a_note(self, cluster: Cluster, record: _Record) -> Entry | None:
+    def _of_a_note(self, cluster: Cluster, record: _Record) -> LedgerEntry | None:
         place = (record.pipeline, record.where, record.offset, record.written_ms)
         if not record.value or record.open:
             return None
@@ -239,12 +239,12 @@ class _Behind:
                 self._ended.add((record.pipeline, note))
                 return None
             if not isinstance(note, Settled | SettledInParts):
-                return Entry(*place, None, "it is another note than its key says")
+                return LedgerEntry(*place, None, "it is another note than its key says")
             self._settled.add((record.pipeline, note.offset))
             decision = settled_in(cluster, record.where, record.pipeline, record.offset, note)
         except LedgerUnreadable as error:
-            return Entry(*place, None, error.message)
-        return Entry(record.pipeline, record.where, note.offset, record.written_ms, decision)
+            return LedgerEntry(*place, None, error.message)
+        return LedgerEntry(record.pipeline, record.where, note.offset, record.written_ms, decision)
 
 
 def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> list[_Record]:

@@ -14,8 +14,8 @@ from kafka_core.errors import LedgerUnreadable
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.operations.audit import History, Proof, prove, without_replaced
-from pyspark_kafka_eos.operations.history import Entry, newest_first, newest_of_each
+from pyspark_kafka_eos.operations.audit import Audit, History, prove, without_replaced
+from pyspark_kafka_eos.operations.history import LedgerEntry, newest_first, newest_of_each
 from pyspark_kafka_eos.operations.standing import newest_decided
 
 _FURTHER = 100
@@ -31,7 +31,7 @@ def prove_newest(
     last: int,
     topics: Iterable[str],
     progress: Callable[[int, int], None],
-) -> tuple[Proof, dict[str, str]]:
+) -> tuple[Audit, dict[str, str]]:
     """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them. With
     all pipelines, those whose newest record is none of a decision are returned with the problem instead.
 
@@ -56,7 +56,7 @@ def prove_newest(
     return prove(cluster, histories, topics, newer, progress), problems
 
 
-def _history(own: Sequence[Entry], newest: Decision | None, last: int) -> History:
+def _history(own: Sequence[LedgerEntry], newest: Decision | None, last: int) -> History:
     """`newest`: the decision that the next run would take for the newest one; a broker may have forgotten its
     marker.
     """
@@ -68,7 +68,7 @@ def _history(own: Sequence[Entry], newest: Decision | None, last: int) -> Histor
     return History(known, ended[-last:], len(ended) > last)
 
 
-def _known(own: Sequence[Entry]) -> list[Decision]:
+def _known(own: Sequence[LedgerEntry]) -> list[Decision]:
     """The decisions after the newest unreadable record, because that record's batches are unknown.
     LedgerUnreadable where it is the last record."""
     unreadable = max((at for at, each in enumerate(own) if each.problem), default=-1)

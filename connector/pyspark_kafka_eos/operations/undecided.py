@@ -21,7 +21,7 @@ from pyspark_kafka_eos.model import Decision
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommittedRecords:
     """Records of one producer in one partition, up to its commit marker. `marker_epoch`: that of the marker."""
 
     where: TopicPartition
@@ -39,7 +39,7 @@ class Undecided:
 
     pipeline: str
     transactional_id: str
-    commit: Commit
+    commit: CommittedRecords
     named: bool
 
     @property
@@ -89,7 +89,7 @@ class KnownCommits:
                 # The first decision of a producer: what it did before is older than what is known.
                 self._before.setdefault(identity.producer_id, (identity.epoch, False))
 
-    def undecided(self, commit: Commit) -> Undecided | None:
+    def undecided(self, commit: CommittedRecords) -> Undecided | None:
         """None where a decision names it, or where it is older than what is known."""
         identity = commit.identity
         decided = self._decided.get(identity)
@@ -111,7 +111,7 @@ class KnownCommits:
         same, before = marker, ProducerIdentity(marker.producer_id, marker.epoch - 1)
         if any(where in self._decided.get(each, ()) for each in (same, before)):
             return False
-        return any(self.undecided(Commit(where, each, marker.epoch, -1, 0)) for each in (same, before))
+        return any(self.undecided(CommittedRecords(where, each, marker.epoch, -1, 0)) for each in (same, before))
 
 
 def by_producer(known: Iterable[KnownCommits]) -> dict[int, KnownCommits]:

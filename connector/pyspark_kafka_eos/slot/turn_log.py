@@ -31,7 +31,7 @@ from pyspark_kafka_eos.client.requests.own_topics import MARK
 from pyspark_kafka_eos.client.writing.appending import append_record
 from pyspark_kafka_eos.model import strict
 from pyspark_kafka_eos.records import decode, scan
-from pyspark_kafka_eos.slot.turns import Begun, Event, Passed, Stopped, Wanted
+from pyspark_kafka_eos.slot.turns import Event, Passed, Stopped, TaskStarted, Wanted
 
 TURN_FORMAT_VERSION = 1
 """Version of the records' JSON. A record of another one belongs to another version of this package, which may not take
@@ -175,7 +175,7 @@ def to_json(number: int, events: Sequence[Event]) -> bytes:
 
 
 def _listed(event: Event) -> list[Any]:
-    if isinstance(event, Begun):
+    if isinstance(event, TaskStarted):
         return ["begun"]
     if isinstance(event, Stopped):
         return ["stopped", event.reason]
@@ -204,7 +204,7 @@ def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
 
 def _event(task: int, start: str, kind: str, *rest: Any) -> Event:
     if kind == "begun":
-        return Begun(task, start)
+        return TaskStarted(task, start)
     if kind == "stopped":
         return Stopped(task, start, strict.text(rest[0]))
     where = TopicPartition(strict.topic(rest[0]), strict.int32(rest[1]))

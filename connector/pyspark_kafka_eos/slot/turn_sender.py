@@ -293,7 +293,7 @@ class TurnSender:
         events: list[tm.Event] = []
         if not self._begun:
             crash_points.reached("before-turn")
-            events.append(tm.Begun(self._task, self._start))
+            events.append(tm.TaskStarted(self._task, self._start))
             self._begun = True
         events += [tm.Passed(self._task, self._start, where, following) for where, following in ended.items()]
         events += [tm.Wanted(self._task, self._start, where) for where in asked]

@@ -25,7 +25,7 @@ from kafka_core.table import Move, Moves, step
 from kafka_core.values import TopicPartition
 
 
-class State(Enum):
+class TurnsState(Enum):
     """Whether the try of the batch can still succeed."""
 
     OPEN = "tasks take turns"
@@ -36,7 +36,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Begun:
+class TaskStarted:
     """A start of a task begins. `start` is unique, the task's number is Spark's partition id."""
 
     task: int
@@ -71,7 +71,7 @@ class Stopped:
     reason: str
 
 
-Event = Begun | Wanted | Passed | Stopped
+Event = TaskStarted | Wanted | Passed | Stopped
 
 # ---- effects: what a start has to act on
 
@@ -86,7 +86,7 @@ class Granted:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TurnAsked:
     """Another start waits for the turn that this one has."""
 
     start: str
@@ -107,7 +107,7 @@ class Broke:
     reason: str
 
 
-Effect = Granted | Asked | Dismissed | Broke
+Effect = Granted | TurnAsked | Dismissed | Broke
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Turn:
 class Turns:
     """One try of one batch. `starts`: each task's valid start; `granted`: those that were ever granted a turn."""
 
-    state: State = State.OPEN
+    state: TurnsState = TurnsState.OPEN
     starts: Mapping[int, str] = field(default_factory=dict)
     granted: frozenset[str] = frozenset()
     turns: Mapping[TopicPartition, Turn] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _valid(value: Turns, event: Event) -> bool:
     return value.starts.get(event.task) == event.start
 
 
-def on_begun(value: Turns, event: Begun) -> Step:
+def on_begun(value: Turns, event: TaskStarted) -> Step:
     """The first start of a task, or one that replaces a start that was never granted anything."""
     earlier = value.starts.get(event.task)
     if earlier == event.start:
@@ -167,7 +167,7 @@ def on_wanted(value: Turns, event: Wanted) -> Step:
     if turn.holder is None:
         return _grant(value, event.where, replace(turn, holder=event.start))
     queued = replace(turn, waiting=(*turn.waiting, event.start))
-    return replace(value, turns={**value.turns, event.where: queued}), (Asked(turn.holder, event.where),)
+    return replace(value, turns={**value.turns, event.where: queued}), (TurnAsked(turn.holder, event.where),)
 
 
 def on_passed(value: Turns, event: Passed) -> Step:
@@ -186,7 +186,7 @@ def _grant(value: Turns, where: TopicPartition, turn: Turn) -> Step:
     assert turn.holder is not None
     after = replace(value, granted=value.granted | {turn.holder}, turns={**value.turns, where: turn})
     effects: tuple[Effect, ...] = (Granted(turn.holder, where, turn.next_sequence),)
-    return after, (*effects, Asked(turn.holder, where)) if turn.waiting else effects
+    return after, (*effects, TurnAsked(turn.holder, where)) if turn.waiting else effects
 
 
 def on_stopped(value: Turns, event: Stopped) -> Step:
@@ -195,7 +195,7 @@ def on_stopped(value: Turns, event: Stopped) -> Step:
 
 
 def _break(value: Turns, reason: str) -> Step:
-    return replace(value, state=State.BROKEN, reason=reason), (Broke(reason),)
+    return replace(value, state=TurnsState.BROKEN, reason=reason), (Broke(reason),)
 
 
 def ignore(value: Turns, event: Event) -> Step:
@@ -203,13 +203,13 @@ def ignore(value: Turns, event: Event) -> Step:
     return value, ()
 
 
-MOVES: Moves[State] = {
-    (State.OPEN, Begun): Move(on_begun, State.OPEN, State.BROKEN),
-    (State.OPEN, Wanted): Move(on_wanted, State.OPEN),
-    (State.OPEN, Passed): Move(on_passed, State.OPEN),
-    (State.OPEN, Stopped): Move(on_stopped, State.OPEN, State.BROKEN),
-    (State.BROKEN, Begun): Move(ignore, State.BROKEN),
-    (State.BROKEN, Wanted): Move(ignore, State.BROKEN),
-    (State.BROKEN, Passed): Move(ignore, State.BROKEN),
-    (State.BROKEN, Stopped): Move(ignore, State.BROKEN),
+MOVES: Moves[TurnsState] = {
+    (TurnsState.OPEN, TaskStarted): Move(on_begun, TurnsState.OPEN, TurnsState.BROKEN),
+    (TurnsState.OPEN, Wanted): Move(on_wanted, TurnsState.OPEN),
+    (TurnsState.OPEN, Passed): Move(on_passed, TurnsState.OPEN),
+    (TurnsState.OPEN, Stopped): Move(on_stopped, TurnsState.OPEN, TurnsState.BROKEN),
+    (TurnsState.BROKEN, TaskStarted): Move(ignore, TurnsState.BROKEN),
+    (TurnsState.BROKEN, Wanted): Move(ignore, TurnsState.BROKEN),
+    (TurnsState.BROKEN, Passed): Move(ignore, TurnsState.BROKEN),
+    (TurnsState.BROKEN, Stopped): Move(ignore, TurnsState.BROKEN),
 }

@@ -20,7 +20,7 @@ from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.options.given import named
 from pyspark_kafka_eos.options.login.token_clusters import (
     SERVICE,
-    Token,
+    DelegationToken,
     TokenCluster,
     cluster_for,
     clusters_of,
@@ -91,7 +91,7 @@ def _conf(context: Any) -> dict[str, str]:
     return {name: value for name, value in context.getConf().getAll() if name.startswith("spark.kafka.clusters.")}
 
 
-def _tokens(context: Any) -> dict[str, Token]:
+def _tokens(context: Any) -> dict[str, DelegationToken]:
     """The current user's Kafka tokens, by their cluster's identifier."""
     user = java_class(context, "org.apache.hadoop.security.UserGroupInformation").getCurrentUser()
     found = {}
@@ -99,7 +99,7 @@ def _tokens(context: Any) -> dict[str, Token]:
         service = token.getService().toString()
         if service.startswith(SERVICE):
             name, hmac = bytes(token.getIdentifier()).decode(), bytes(token.getPassword()).decode()
-            found[service[len(SERVICE) :]] = Token(name, hmac)
+            found[service[len(SERVICE) :]] = DelegationToken(name, hmac)
     return found
 
 
@@ -117,7 +117,7 @@ def _matching(context: Any) -> Any:
     return matches
 
 
-def _what_there_is(clusters: tuple[TokenCluster, ...], tokens: Mapping[str, Token]) -> str:
+def _what_there_is(clusters: tuple[TokenCluster, ...], tokens: Mapping[str, DelegationToken]) -> str:
     if not clusters:
         return "no setting spark.kafka.clusters.* is there"
     return ", ".join(

@@ -128,7 +128,7 @@ BeginStart(i) ==
   /\ UNCHANGED <<co, drv, seqs, open, shown, turns, seals, try, tryEp, d, led, decidedBy, timeouts, late, done>>
 
 \* What a start says first: that it has begun.
-\* rows: turns OPEN/Begun, turns BROKEN/Begun
+\* rows: turns OPEN/TaskStarted, turns BROKEN/TaskStarted
 SayBegun(i) ==
   /\ starts[i].st = "ready"
   /\ LET before == turns.starts[i[1]] IN

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embedded_kafka import EmbeddedKafka, FaultHandle
-from embedded_kafka.faults.fault import PLACES, Fault, Step, asked_for
+from embedded_kafka.faults.fault import PLACES, Fault, StepFault, asked_for
 from embedded_kafka.faults.steps import STEPS, is_step
 from kafka_core.errors import OptionsError
 
@@ -65,7 +65,7 @@ def test_no_value_is_taken_with_which_a_fault_could_never_fire(wrong: dict[str, 
 
 def test_every_step_and_every_action_that_is_named_is_one() -> None:
     for step in (*STEPS, "*"):
-        Fault(Step.STOP, step=step.replace("<n>", "12"))
+        Fault(StepFault.STOP, step=step.replace("<n>", "12"))
     assert not any(map(is_step, ("marker-written:<n>", "marker-written:0", "marker-written:", "*", "")))
     documented = (EmbeddedKafka.fault_at_step.__doc__ or "").replace("marker-written:1", "marker-written:<n>")
     assert all(f'"{step}"' in documented for step in STEPS)

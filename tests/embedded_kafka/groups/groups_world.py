@@ -12,7 +12,7 @@ from embedded_kafka.clock import Clock
 from embedded_kafka.groups import GroupCoordinator, NewOffset
 from embedded_kafka.groups.machine.moves import AnswerJoin
 from embedded_kafka.log import ScannedBatch
-from embedded_kafka.log.records import Record
+from embedded_kafka.log.records import InternalRecord
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import BrokerConfig
 from kafka_core.protocol.error_codes import Code
@@ -65,7 +65,7 @@ class MemoryLog:
         if transactional:
             self.epochs[producer_id] = producer_epoch
         first = self.end
-        written = [Record(first + at, now_ms, key, value) for at, (key, value) in enumerate(records)]
+        written = [InternalRecord(first + at, now_ms, key, value) for at, (key, value) in enumerate(records)]
         self.batches.append(ScannedBatch(first, producer_id, producer_epoch, transactional, None, written))
         self.end += len(records)
         return first, self.end - 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from embedded_kafka.groups import memberships
-from embedded_kafka.groups.machine.moves import Group, Member, Refusal, State
+from embedded_kafka.groups.machine.moves import Group, GroupRefusal, GroupState, Member
 from embedded_kafka.groups.subscriptions import subscribed_topics
 from embedded_kafka.refusals import Refused
 from kafka_core.protocol.error_codes import Code
@@ -51,7 +51,7 @@ def test_a_stable_group_survives_a_restart_and_its_members_go_on() -> None:
         await world.groups.commit_offsets("g", [offset(3)], generation=1, member_id=me)
         world.pass_time(10_000)
         group = await world.groups.describe("g")
-        assert group is not None and group.state is State.EMPTY
+        assert group is not None and group.state is GroupState.EMPTY
 
     run(story)
 
@@ -64,9 +64,9 @@ def test_an_assignment_that_the_log_refuses_is_given_to_nobody() -> None:
         synced = await world.groups.sync(
             "g", generation=1, member_id=joined.member_id, assignments=[(joined.member_id, b"x")]
         )
-        assert (synced.refusal, synced.assignment) == (Refusal.NOT_COORDINATOR, b"")
+        assert (synced.refusal, synced.assignment) == (GroupRefusal.NOT_COORDINATOR, b"")
         group = await world.groups.describe("g")
-        assert group is not None and group.state is State.PREPARING_REBALANCE
+        assert group is not None and group.state is GroupState.PREPARING_REBALANCE
 
         world.log_of("g").refusal = None
         again = await world.join(member_id=joined.member_id)
@@ -83,7 +83,7 @@ def test_a_returning_static_member_that_the_log_refuses_is_not_back() -> None:
         await world.groups.sync("g", generation=1, member_id=first.member_id, instance_id="i")
         world.log_of("g").refusal = Code.MESSAGE_TOO_LARGE
         refused = await world.join(instance_id="i")
-        assert refused.refusal is Refusal.UNKNOWN_SERVER_ERROR
+        assert refused.refusal is GroupRefusal.UNKNOWN_SERVER_ERROR
         beat = await world.groups.heartbeat("g", generation=1, member_id=first.member_id, instance_id="i")
         assert beat is Code.NONE, "the old id is still the valid one"
 
@@ -103,7 +103,7 @@ def test_an_emptied_group_is_empty_even_where_that_could_not_be_written() -> Non
         world.log_of("g").refusal = Code.KAFKA_STORAGE_ERROR
         assert await world.groups.leave("g", [(joined.member_id, None)]) == [Code.NONE]
         group = await world.groups.describe("g")
-        assert group is not None and (group.state, group.generation) == (State.EMPTY, 2)
+        assert group is not None and (group.state, group.generation) == (GroupState.EMPTY, 2)
 
     run(story)
 
@@ -119,7 +119,7 @@ def test_members_whose_connection_is_gone_time_out_and_hold_up_nobody_for_longer
         world.pass_time(60_000)
         world.pass_time(300_000)
         group = await world.groups.describe("g")
-        assert group is not None and group.state is State.EMPTY
+        assert group is not None and group.state is GroupState.EMPTY
 
     run(story)
 
@@ -137,8 +137,8 @@ def test_who_waits_when_the_broker_stops_is_sent_to_look_for_the_coordinator() -
 
         await world.groups.close()
 
-        assert (await joining).refusal is Refusal.NOT_COORDINATOR
-        assert (await syncing).refusal is Refusal.NOT_COORDINATOR
+        assert (await joining).refusal is GroupRefusal.NOT_COORDINATOR
+        assert (await syncing).refusal is GroupRefusal.NOT_COORDINATOR
         with pytest.raises(Refused) as refused:
             await world.groups.fetch_offsets("joining", [T0])
         assert refused.value.code is Code.COORDINATOR_NOT_AVAILABLE
@@ -205,7 +205,7 @@ def test_there_is_a_limit_on_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_topics_are_read_from_the_consumers_own_metadata_and_from_nothing_else() -> None:
     def group(metadata: bytes, kind: str = "consumer") -> Group:
         member = Member("a", None, "c", "/h", 1, 1, (("range", metadata),))
-        return Group("g", state=State.STABLE, protocol_type=kind, protocol_name="range", members={"a": member})
+        return Group("g", state=GroupState.STABLE, protocol_type=kind, protocol_name="range", members={"a": member})
 
     assert subscribed_topics(group(RANGE[0][1])) == {"t"}
     assert subscribed_topics(group(b"")) is None
@@ -225,10 +225,10 @@ def test_a_session_ends_at_its_deadline_for_whoever_asks_before_the_next_sweep()
         await world.lonely()
         world.clock.advance(9_999)
         group = await world.groups.describe("g")
-        assert group is not None and group.state is State.STABLE
+        assert group is not None and group.state is GroupState.STABLE
         world.clock.advance(1)
         group = await world.groups.describe("g")
-        assert group is not None and group.state is State.EMPTY
+        assert group is not None and group.state is GroupState.EMPTY
         await world.groups.delete_group("g")
         assert await world.groups.describe("g") is None
 

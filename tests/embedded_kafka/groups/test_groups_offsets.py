@@ -8,7 +8,7 @@ import pytest
 
 from embedded_kafka.groups import FetchedOffset
 from embedded_kafka.groups.coordinator import EXPIRY_CHECK_INTERVAL_MS
-from embedded_kafka.groups.machine.moves import State
+from embedded_kafka.groups.machine.moves import GroupState
 from embedded_kafka.refusals import Refused
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
@@ -273,20 +273,20 @@ async def something(world: World, chance: random.Random, group_id: str, epochs: 
     kind = chance.randrange(8)
     group = await world.groups.describe(group_id)
     if kind <= 1:
-        if group is None or group.state is State.EMPTY:
+        if group is None or group.state is GroupState.EMPTY:
             await world.groups.commit_offsets(group_id, offsets)
     elif kind <= 3:
         await world.groups.txn_commit_offsets(group_id, offsets, producer_id=producer_id, producer_epoch=0)
     elif kind == 4:
         world.end(group_id, producer_id, commit=chance.random() < 0.6)
     elif kind == 5 and group is not None:
-        if group.state is State.EMPTY and chance.random() < 0.3:
+        if group.state is GroupState.EMPTY and chance.random() < 0.3:
             await world.groups.delete_group(group_id)
-        elif group.state is State.EMPTY:
+        elif group.state is GroupState.EMPTY:
             await world.groups.delete_offsets(group_id, wheres[:2])
         else:
             await world.groups.leave(group_id, [(member, None) for member in group.members])
-    elif kind == 6 and (group is None or group.state is State.EMPTY):
+    elif kind == 6 and (group is None or group.state is GroupState.EMPTY):
         await world.lonely(group_id)
     world.clock.advance(chance.randrange(1000))
 
@@ -346,7 +346,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
         with pytest.raises(Refused) as refused:
             await world.groups.delete_group("g")
         assert refused.value.code is Code.NON_EMPTY_GROUP
-        assert [group.state for group in await world.groups.list()] == [State.STABLE]
+        assert [group.state for group in await world.groups.list()] == [GroupState.STABLE]
 
     run(story)
 

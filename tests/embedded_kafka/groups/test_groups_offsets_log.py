@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from embedded_kafka.groups.machine.moves import Group, Limits, Member, State
+from embedded_kafka.groups.machine.moves import Group, GroupState, Limits, Member
 from embedded_kafka.groups.offsets import CommittedOffset
 from embedded_kafka.groups.offsets_log import (
     GroupKey,
@@ -62,7 +62,7 @@ MEMBER = Member("a", "i-a", "cl", "/h", 10_000, 60_000, (("range", b"sub"),), b"
 GROUP = Group(
     "g",
     LIMITS,
-    State.STABLE,
+    GroupState.STABLE,
     4,
     "consumer",
     "range",
@@ -120,7 +120,7 @@ def test_the_older_and_newer_forms_of_a_group_are_read() -> None:
 
 
 def test_an_empty_group_has_neither_protocol_nor_leader() -> None:
-    empty = Group("g", LIMITS, State.EMPTY, 5, "consumer", state_since_ms=12)
+    empty = Group("g", LIMITS, GroupState.EMPTY, 5, "consumer", state_since_ms=12)
     value = encode_group(empty)
     assert value == b"\0\3\0\x08consumer\0\0\0\5" + b"\xff\xff\xff\xff" + (12).to_bytes(8, "big") + b"\0\0\0\0"
     assert decode_group("g", value, LIMITS) == empty
@@ -197,7 +197,7 @@ def test_what_is_decoded_from_what_was_encoded_is_equal(seed: int) -> None:
         for name in {text() or "x" for _ in range(3)}
     }
     leader = next(iter(members))
-    group = Group(group_id, LIMITS, State.STABLE, 3, "consumer", "range", leader, members, state_since_ms=7)
+    group = Group(group_id, LIMITS, GroupState.STABLE, 3, "consumer", "range", leader, members, state_since_ms=7)
     assert decode_group(group_id, encode_group(group), LIMITS) == group
 
 

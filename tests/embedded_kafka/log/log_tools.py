@@ -18,7 +18,7 @@ from embedded_kafka.log import (
     encode_batch,
     parse_header,
 )
-from embedded_kafka.log.records import CRC_AT, CRC_STARTS_AT, Record, decode_marker
+from embedded_kafka.log.records import CRC_AT, CRC_STARTS_AT, InternalRecord, decode_marker
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import LogConfig
 from kafka_core.protocol.error_codes import Code
@@ -109,9 +109,9 @@ def visible(log: PartitionLog) -> list[int]:
     return [record.offset for record in read_committed(log)]
 
 
-def read_committed(log: PartitionLog) -> list[Record]:
+def read_committed(log: PartitionLog) -> list[InternalRecord]:
     """What a read_committed consumer shows: filtered by the lists of aborted transactions, as KIP-98 says."""
-    offset, shown = log.log_start_offset, list[Record]()
+    offset, shown = log.log_start_offset, list[InternalRecord]()
     while True:
         result = log.read(offset, 300, read_committed=True, at_least_one=True)
         if not len(result.records):

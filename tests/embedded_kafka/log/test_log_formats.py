@@ -12,7 +12,7 @@ import crc32c
 import pytest
 
 from embedded_kafka.log import decode_batch, encode_batch
-from embedded_kafka.log.producer_state import ProducerState, RememberedBatch
+from embedded_kafka.log.producer_state import ProducerStateEntry, RememberedBatch
 from embedded_kafka.log.records import EndMarker, decode_marker, encode_marker, parse_header
 from embedded_kafka.log.segments import snapshot
 from embedded_kafka.log.segments.files import LogFile, OpenFiles
@@ -77,7 +77,7 @@ def test_cut_and_garbled_records_are_a_value_error_and_never_more() -> None:
 
 def test_a_snapshot_has_kafkas_bytes(tmp_path: Path) -> None:
     """ProducerSnapshot version 1: version, CRC of what follows it, entries of 46 bytes."""
-    state = ProducerState(7, 2, 3, (RememberedBatch(9, 40, 4, 55),), 55, 36)
+    state = ProducerStateEntry(7, 2, 3, (RememberedBatch(9, 40, 4, 55),), 55, 36)
     path = tmp_path / "0.snapshot"
 
     snapshot.write(path, [state])
@@ -87,11 +87,11 @@ def test_a_snapshot_has_kafkas_bytes(tmp_path: Path) -> None:
 
 
 STATES = [
-    ProducerState(1, 0, -1, (RememberedBatch(3, 3, 3, 10),), 10, None),
-    ProducerState(2, 5, 4, (), 99, None),
-    ProducerState(3, 1, 0, tuple(RememberedBatch(n, 10 + n, 0, 20 + n) for n in range(5)), 24, 10),
-    ProducerState(4, 1, 0, tuple(RememberedBatch(n, 30 + n, 0, 20 + n) for n in range(5)), 77, None),
-    ProducerState(5, 1, 0, (RememberedBatch(-1, 50, 2, 20), RememberedBatch(-1, 60, 2, 20)), 20, 48),
+    ProducerStateEntry(1, 0, -1, (RememberedBatch(3, 3, 3, 10),), 10, None),
+    ProducerStateEntry(2, 5, 4, (), 99, None),
+    ProducerStateEntry(3, 1, 0, tuple(RememberedBatch(n, 10 + n, 0, 20 + n) for n in range(5)), 24, 10),
+    ProducerStateEntry(4, 1, 0, tuple(RememberedBatch(n, 30 + n, 0, 20 + n) for n in range(5)), 77, None),
+    ProducerStateEntry(5, 1, 0, (RememberedBatch(-1, 50, 2, 20), RememberedBatch(-1, 60, 2, 20)), 20, 48),
 ]
 
 

@@ -11,13 +11,13 @@ from embedded_kafka.log.producer_state import (
     REMEMBERED_BATCHES,
     SEQUENCE_LIMIT,
     Accepted,
+    AppendRefusal,
     DataBatch,
     Duplicate,
     Marker,
-    Place,
-    ProducerState,
+    ProducerStateEntry,
     Reason,
-    Refusal,
+    SequencePlace,
     after_batch,
     expired,
     judge,
@@ -38,18 +38,18 @@ def marker(offset: int, *, epoch: int = 0, coordinator_epoch: int = 0) -> Marker
     return Marker(epoch, coordinator_epoch, offset, 6)
 
 
-def accept(verdict: Accepted | Duplicate | Refusal) -> ProducerState:
+def accept(verdict: Accepted | Duplicate | AppendRefusal) -> ProducerStateEntry:
     assert isinstance(verdict, Accepted), verdict
     return verdict.state
 
 
-def refusal(verdict: Accepted | Duplicate | Refusal) -> Refusal:
-    assert isinstance(verdict, Refusal), verdict
+def refusal(verdict: Accepted | Duplicate | AppendRefusal) -> AppendRefusal:
+    assert isinstance(verdict, AppendRefusal), verdict
     return verdict
 
 
-def after(*batches: DataBatch, state: ProducerState | None = None) -> ProducerState:
-    state = state or ProducerState(PID)
+def after(*batches: DataBatch, state: ProducerStateEntry | None = None) -> ProducerStateEntry:
+    state = state or ProducerStateEntry(PID)
     for batch in batches:
         state = accept(judge(state, batch, NOW))
     return state
@@ -80,7 +80,7 @@ def test_a_batch_older_than_the_five_is_out_of_order_and_told_to_lie_behind() ->
 
     answer = refusal(judge(state, data(0, 100), NOW))
 
-    assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, Place.BEHIND)
+    assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, SequencePlace.BEHIND)
 
 
 def test_only_the_very_same_range_of_sequences_is_a_duplicate() -> None:
@@ -88,7 +88,7 @@ def test_only_the_very_same_range_of_sequences_is_a_duplicate() -> None:
 
     for changed in (data(4, 8, 3), data(5, 8, 3), data(2, 8, 4)):
         answer = refusal(judge(state, changed, NOW))
-        assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, Place.BEHIND)
+        assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, SequencePlace.BEHIND)
 
 
 def test_the_same_sequences_under_another_epoch_are_no_duplicate() -> None:
@@ -106,7 +106,7 @@ def test_a_gap_is_out_of_order_and_told_to_lie_ahead() -> None:
 
     answer = refusal(judge(state, data(5, 3), NOW))
 
-    assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, Place.AHEAD)
+    assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, SequencePlace.AHEAD)
     assert "2 records are missing" in answer.message
 
 
@@ -116,7 +116,7 @@ def test_after_the_highest_sequence_comes_zero() -> None:
 
     assert after(data(0, 2), state=state).last_sequence == 0
     answer = refusal(judge(state, data(1, 2), NOW))
-    assert answer.place is Place.AHEAD
+    assert answer.place is SequencePlace.AHEAD
 
 
 def test_a_batch_may_lie_across_the_wrap_and_is_recognised_again() -> None:
@@ -135,8 +135,8 @@ def test_a_batch_may_lie_across_the_wrap_and_is_recognised_again() -> None:
 def test_behind_and_ahead_are_told_apart_across_the_wrap() -> None:
     state = after(*(data(SEQUENCE_LIMIT - 3 + n, n) for n in range(3)), *(data(n, 3 + n) for n in range(5)))
 
-    assert refusal(judge(state, data(SEQUENCE_LIMIT - 1, 9), NOW)).place is Place.BEHIND
-    assert refusal(judge(state, data(7, 9), NOW)).place is Place.AHEAD
+    assert refusal(judge(state, data(SEQUENCE_LIMIT - 1, 9), NOW)).place is SequencePlace.BEHIND
+    assert refusal(judge(state, data(7, 9), NOW)).place is SequencePlace.AHEAD
 
 
 # ---- epochs
@@ -146,7 +146,7 @@ def test_a_new_epoch_starts_at_sequence_zero() -> None:
     """Rule: seed 000 §5.5 step 6.4 (a new epoch that does not start at 0 is out of order)."""
     state = after(data(0, 0, 3))
 
-    assert refusal(judge(state, data(3, 3, epoch=1), NOW)).place is Place.NOT_AT_ZERO
+    assert refusal(judge(state, data(3, 3, epoch=1), NOW)).place is SequencePlace.NOT_AT_ZERO
     assert after(data(0, 3, epoch=1), state=state).batches[0].first_offset == 3
 
 
@@ -175,12 +175,12 @@ def test_an_unknown_producer_may_start_anywhere_since_kip_360() -> None:
     state = after(data(41, 9, 2))
 
     assert state.last_sequence == 42
-    assert refusal(judge(state, data(50, 11), NOW)).place is Place.AHEAD
+    assert refusal(judge(state, data(50, 11), NOW)).place is SequencePlace.AHEAD
 
 
 def test_strictly_an_unknown_producer_starts_at_sequence_zero() -> None:
     """Rule: seed 000 §5.5 step 6.2 (else UNKNOWN_PRODUCER_ID); the documents' rule, before KIP-360."""
-    unknown = ProducerState(PID)
+    unknown = ProducerStateEntry(PID)
 
     answer = refusal(judge(unknown, data(41, 9), NOW, strict_first_sequence=True))
 
@@ -189,16 +189,16 @@ def test_strictly_an_unknown_producer_starts_at_sequence_zero() -> None:
 
 
 def test_with_transaction_version_two_an_unknown_transactional_producer_starts_at_zero() -> None:
-    unknown = ProducerState(PID)
+    unknown = ProducerStateEntry(PID)
 
     answer = refusal(judge(unknown, data(4, 9, transactional=True), NOW, transaction_version=2))
 
-    assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, Place.NOT_AT_ZERO)
+    assert (answer.reason, answer.place) == (Reason.OUT_OF_ORDER_SEQUENCE_NUMBER, SequencePlace.NOT_AT_ZERO)
     assert accept(judge(unknown, data(4, 9), NOW, transaction_version=2)).known, "no transaction, no such rule"
 
 
 def test_a_coordinators_own_batches_have_no_sequences_to_check() -> None:
-    state = ProducerState(PID)
+    state = ProducerStateEntry(PID)
     for offset in (4, 9, 2_000):
         state = accept(judge_unsequenced(state, data(-1, offset, 3, transactional=True), NOW))
 
@@ -230,7 +230,7 @@ def test_a_marker_that_bumps_the_epoch_makes_zero_the_next_sequence() -> None:
     state = accept(judge_marker(after(data(0, 0, 4, transactional=True)), marker(4, epoch=1), NOW))
 
     assert (state.epoch, state.last_sequence) == (1, -1)
-    assert refusal(judge(state, data(4, 5, epoch=1), NOW)).place is Place.NOT_AT_ZERO
+    assert refusal(judge(state, data(4, 5, epoch=1), NOW)).place is SequencePlace.NOT_AT_ZERO
     assert after(data(0, 5, epoch=1), state=state).last_sequence == 0
 
 
@@ -242,7 +242,7 @@ def test_a_marker_of_the_same_epoch_leaves_the_sequences_where_they_are() -> Non
 
 
 def test_a_marker_for_a_producer_that_wrote_nothing_ends_nothing_and_is_remembered() -> None:
-    verdict = judge_marker(ProducerState(PID), marker(0, epoch=3, coordinator_epoch=2), NOW)
+    verdict = judge_marker(ProducerStateEntry(PID), marker(0, epoch=3, coordinator_epoch=2), NOW)
 
     assert isinstance(verdict, Accepted)
     assert (verdict.ended, verdict.state.epoch, verdict.state.coordinator_epoch) == (None, 3, 2)
@@ -307,7 +307,7 @@ def test_an_idle_producer_is_forgotten_after_its_time_by_the_brokers_clock() -> 
 
 
 def test_the_age_of_the_records_does_not_make_a_producer_idle() -> None:
-    state = after_batch(ProducerState(PID), data(0, 0), now_ms=10**12)
+    state = after_batch(ProducerStateEntry(PID), data(0, 0), now_ms=10**12)
 
     assert state.last_timestamp_ms == 5
     assert not expired(state, 10**12 + 99, 100)
@@ -332,14 +332,14 @@ def test_whatever_is_sent_again_or_lost_each_record_is_accepted_once_and_in_orde
         count = rng.randint(1, 4)
         batches.append((sequence, count))
         sequence = (sequence + count) % SEQUENCE_LIMIT
-    state, accepted, oldest, offset = ProducerState(PID), [], 0, 0
+    state, accepted, oldest, offset = ProducerStateEntry(PID), [], 0, 0
     while oldest < len(batches):
         for number in range(oldest, min(oldest + REMEMBERED_BATCHES, len(batches))):
             if rng.random() < 0.3:
                 break  # the request is lost, and with it the connection's later ones
             first, count = batches[number]
             verdict = judge(state, data(first, offset, count), NOW)
-            assert not isinstance(verdict, Refusal), "in order and within five: nothing to refuse"
+            assert not isinstance(verdict, AppendRefusal), "in order and within five: nothing to refuse"
             if isinstance(verdict, Accepted):
                 state = verdict.state
                 accepted.append((first, count))

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from embedded_kafka.security.acls import Acl, AclFilter, Acls, Operation, Pattern, Permission, Resource
+from embedded_kafka.security.acls import AclBinding, AclFilter, Acls, Operation, Pattern, Permission, Resource
 
 ALICE, BOB, HOST = "User:alice", "User:bob", "10.0.0.1"
-READ = Acl(Resource.TOPIC, Pattern.LITERAL, "orders", ALICE, "*", Operation.READ, Permission.ALLOW)
+READ = AclBinding(Resource.TOPIC, Pattern.LITERAL, "orders", ALICE, "*", Operation.READ, Permission.ALLOW)
 ALL_WILD = replace(READ, name="*", operation=Operation.ALL)
 PREFIX = replace(READ, pattern=Pattern.PREFIXED, name="ord")
 
 
-def deny(acl: Acl) -> Acl:
+def deny(acl: AclBinding) -> AclBinding:
     return replace(acl, permission=Permission.DENY)
 
 
-def acls(*given: Acl, open_by_default: bool = False) -> Acls:
+def acls(*given: AclBinding, open_by_default: bool = False) -> Acls:
     return Acls(given, frozenset(["User:root"]), open_by_default=open_by_default)
 
 
@@ -53,14 +53,14 @@ def test_an_acl_of_anybody_closes_its_resource_to_the_others() -> None:
         (replace(PREFIX, name="*"), ["*x"], ["orders"]),
     ],
 )
-def test_a_literal_is_one_name_a_prefix_many_and_a_star_all(acl: Acl, yes: list[str], no: list[str]) -> None:
+def test_a_literal_is_one_name_a_prefix_many_and_a_star_all(acl: AclBinding, yes: list[str], no: list[str]) -> None:
     found = acls(acl)
     assert [name for name in [*yes, *no] if may(found, name=name)] == yes
 
 
 @pytest.mark.parametrize("denied", [READ, PREFIX, replace(READ, name="*"), ALL_WILD, replace(READ, principal="User:*")])
 @pytest.mark.parametrize("allowed", [READ, PREFIX, replace(READ, name="*"), ALL_WILD])
-def test_a_denial_prevails_however_wide_it_is(denied: Acl, allowed: Acl) -> None:
+def test_a_denial_prevails_however_wide_it_is(denied: AclBinding, allowed: AclBinding) -> None:
     assert may(acls(allowed))
     assert not may(acls(allowed, deny(denied)))
 
@@ -115,7 +115,7 @@ def test_principal_and_host_are_compared_as_they_are() -> None:
         ([replace(READ, operation=Operation.WRITE)], False),
     ],
 )
-def test_a_right_on_any_topic_is_one_that_no_denial_covers(given: list[Acl], expected: bool) -> None:
+def test_a_right_on_any_topic_is_one_that_no_denial_covers(given: list[AclBinding], expected: bool) -> None:
     assert acls(*given).allows_on_any(ALICE, HOST, Operation.READ, Resource.TOPIC) is expected
 
 
@@ -147,5 +147,5 @@ ALL = [READ, PREFIX, WILD, replace(READ, name="other", principal=BOB)]
         (replace(EVERY, resource=Resource.GROUP), []),
     ],
 )
-def test_a_filter_finds_what_it_means(wanted: AclFilter, found: list[Acl]) -> None:
+def test_a_filter_finds_what_it_means(wanted: AclFilter, found: list[AclBinding]) -> None:
     assert [acl for acl in ALL if wanted.matches(acl)] == found

@@ -12,7 +12,7 @@ import pytest
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import DAY_MS, BrokerConfig
 from embedded_kafka.transactions import TransactionCoordinator
-from embedded_kafka.transactions.machine.events import NO_TIMEOUT_MS, Entry, State
+from embedded_kafka.transactions.machine.events import NO_TIMEOUT_MS, TransactionLogEntry, TransactionState
 from embedded_kafka.transactions.state_log import decode_value, encode_key, encode_value
 from kafka_core.errors import OptionsError, ProducerIdsExhausted
 from kafka_core.protocol.error_codes import Code
@@ -43,9 +43,9 @@ async def refused(work: Awaitable[object]) -> Code:
     return refusal.value.code
 
 
-def logged(world: World) -> list[State]:
+def logged(world: World) -> list[TransactionState]:
     return [
-        decode_value(each.value).state if each.value else State.DEAD
+        decode_value(each.value).state if each.value else TransactionState.DEAD
         for each in world.journal
         if isinstance(each, StateRecord)
     ]
@@ -90,7 +90,7 @@ def test_the_producer_id_is_in_the_log_before_it_is_answered() -> None:
         world.stop_at = "init-logged"
         asked = asyncio.ensure_future(coordinator.init_producer_id(ME, 1_000))
         await settle()
-        assert logged(world) == [State.EMPTY] and not asked.done()
+        assert logged(world) == [TransactionState.EMPTY] and not asked.done()
         assert await refused(coordinator.init_producer_id(ME, 1_000)) is Code.CONCURRENT_TRANSACTIONS
         assert world.released is not None
         world.released.set()
@@ -109,7 +109,7 @@ def test_partitions_are_in_the_log_before_they_are_answered_and_the_first_starts
         world.stop_at = "add-logged"
         asked = asyncio.ensure_future(coordinator.add_partitions(ME, identity, [A]))
         await settle()
-        assert logged(world) == [State.EMPTY, State.ONGOING] and not asked.done()
+        assert logged(world) == [TransactionState.EMPTY, TransactionState.ONGOING] and not asked.done()
         assert world.released is not None
         world.released.set()
         await asked
@@ -129,8 +129,8 @@ def test_the_decision_is_logged_and_answered_then_markers_go_out_then_the_end_is
     commit: bool, version: int
 ) -> None:
     """Rule: seed 003 EndTxnRequest, WriteTxnMarker; nothing but the prepared end is possible afterwards."""
-    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
-    completed = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    prepared = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+    completed = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
 
     async def play(world: World, coordinator: TransactionCoordinator) -> None:
         identity = await opened(coordinator, B, A)
@@ -179,7 +179,7 @@ def test_a_partition_that_cannot_be_written_to_delays_its_own_marker_only() -> N
         coordinator.tick()
         await settle()
         assert [each.where for each in world.markers()] == [A, C, B]
-        assert coordinator.describe(ME).state is State.COMPLETE_COMMIT
+        assert coordinator.describe(ME).state is TransactionState.COMPLETE_COMMIT
 
     played(play)
 
@@ -192,7 +192,7 @@ def test_a_partition_that_is_gone_or_has_a_newer_epoch_does_not_hold_the_transac
         await coordinator.end(ME, identity, commit=True, version=2)
         await settle()
         assert [each.where for each in world.markers()] == [C]
-        assert coordinator.describe(ME).state is State.COMPLETE_COMMIT
+        assert coordinator.describe(ME).state is TransactionState.COMPLETE_COMMIT
 
     played(play)
 
@@ -206,12 +206,12 @@ def test_a_transaction_that_outlives_its_timeout_is_aborted_under_a_bumped_epoch
         world.clock.advance(1_000)
         coordinator.tick()
         await settle()
-        assert coordinator.describe(ME).state is State.ONGOING
+        assert coordinator.describe(ME).state is TransactionState.ONGOING
         world.clock.advance(1)
         coordinator.tick()
         await settle()
         entry = coordinator.describe(ME)
-        assert (entry.state, entry.epoch) == (State.COMPLETE_ABORT, identity.epoch + 1)
+        assert (entry.state, entry.epoch) == (TransactionState.COMPLETE_ABORT, identity.epoch + 1)
         assert [(each.epoch, each.commit) for each in world.markers(A)] == [(identity.epoch + 1, False)]
         assert await refused(coordinator.end(ME, identity, commit=True, version=version)) is code
 
@@ -227,11 +227,11 @@ def test_a_prepared_end_that_the_sweep_finds_is_finished() -> None:
         await coordinator.end(ME, identity, commit=True, version=2)
         world.log_error = OSError(28, "no space left on device")
         await settle()
-        assert coordinator.describe(ME).state is State.PREPARE_COMMIT
+        assert coordinator.describe(ME).state is TransactionState.PREPARE_COMMIT
         world.log_error = None
         coordinator.tick()
         await settle()
-        assert coordinator.describe(ME).state is State.COMPLETE_COMMIT
+        assert coordinator.describe(ME).state is TransactionState.COMPLETE_COMMIT
         assert len(world.markers(A)) == 1
 
     played(play)
@@ -244,10 +244,10 @@ def test_an_id_without_a_transaction_expires_after_seven_days_and_gets_a_new_pro
         identity = await coordinator.init_producer_id(ME, 1_000)
         world.clock.advance(7 * DAY_MS - 1)
         coordinator.tick()
-        assert coordinator.describe(ME).state is State.EMPTY
+        assert coordinator.describe(ME).state is TransactionState.EMPTY
         world.clock.advance(1)
         coordinator.tick()
-        assert logged(world) == [State.EMPTY, State.DEAD]
+        assert logged(world) == [TransactionState.EMPTY, TransactionState.DEAD]
         assert await refused(coordinator.end(ME, identity, commit=True, version=2)) is Code.INVALID_PRODUCER_ID_MAPPING
         with pytest.raises(Refused, match="TRANSACTIONAL_ID_NOT_FOUND"):
             coordinator.describe(ME)
@@ -265,7 +265,7 @@ def test_a_two_phase_transaction_is_left_to_its_owner() -> None:
         coordinator.tick()
         await settle()
         entry = coordinator.describe(ME)
-        assert (entry.state, entry.timeout_ms) == (State.ONGOING, NO_TIMEOUT_MS)
+        assert (entry.state, entry.timeout_ms) == (TransactionState.ONGOING, NO_TIMEOUT_MS)
 
     played(play, World(config=BrokerConfig(two_phase_commit=True)))
 
@@ -347,7 +347,7 @@ def test_what_cannot_be_logged_has_not_happened_and_works_when_there_is_room(err
         world.log_error = None
         coordinator.tick()
         await settle()
-        assert coordinator.describe(ME).state is State.COMPLETE_ABORT
+        assert coordinator.describe(ME).state is TransactionState.COMPLETE_ABORT
 
     played(play)
 
@@ -362,7 +362,7 @@ def test_a_request_whose_connection_is_gone_after_the_append_has_taken_effect() 
         await settle()
         assert asked.cancelled()
         assert [each.commit for each in world.markers(A)] == [True]
-        assert coordinator.describe(ME).state is State.COMPLETE_COMMIT
+        assert coordinator.describe(ME).state is TransactionState.COMPLETE_COMMIT
 
     played(play)
 
@@ -407,7 +407,9 @@ def test_before_records_are_written_their_partition_is_part_of_the_transaction(a
 
 def test_the_epochs_run_out_and_the_end_answers_a_new_producer_id() -> None:
     last = ProducerIdentity(7, 32_766)
-    entry = Entry(7, 32_766, 1_000, State.EMPTY, last_update_ms=1_000_000, previous_producer_id=7)
+    entry = TransactionLogEntry(
+        7, 32_766, 1_000, TransactionState.EMPTY, last_update_ms=1_000_000, previous_producer_id=7
+    )
 
     async def play(world: World, coordinator: TransactionCoordinator) -> None:
         await coordinator.add_partitions(ME, last, [A], version=2)
@@ -422,7 +424,7 @@ def test_the_epochs_run_out_and_the_end_answers_a_new_producer_id() -> None:
 
 
 def test_a_log_of_another_number_of_partitions_is_refused_at_the_start() -> None:
-    world = World([StateRecord(3, encode_key(ME), encode_value(Entry(7, 0), 1))])
+    world = World([StateRecord(3, encode_key(ME), encode_value(TransactionLogEntry(7, 0), 1))])
 
     async def play(_world: World, _coordinator: TransactionCoordinator) -> None:
         raise AssertionError("it came up")
@@ -436,11 +438,11 @@ def test_ids_are_listed_by_state_producer_and_duration() -> None:
         identity = await opened(coordinator)
         await coordinator.init_producer_id("other", 1_000)
         world.clock.advance(100)
-        names = [name for name, _ in coordinator.listing([State.ONGOING])]
+        names = [name for name, _ in coordinator.listing([TransactionState.ONGOING])]
         assert names == [ME]
         assert [name for name, _ in coordinator.listing(None, {identity.producer_id})] == [ME]
-        assert [name for name, _ in coordinator.listing([State.ONGOING], (), 99)] == [ME]
-        assert coordinator.listing([State.ONGOING], (), 100) == []
+        assert [name for name, _ in coordinator.listing([TransactionState.ONGOING], (), 99)] == [ME]
+        assert coordinator.listing([TransactionState.ONGOING], (), 100) == []
         assert coordinator.listing([]) == []
         assert len(coordinator.listing()) == 2
 

@@ -12,7 +12,7 @@ import pytest
 
 from embedded_kafka.refusals import Refused
 from embedded_kafka.transactions import TransactionCoordinator
-from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.machine.events import TransactionLogEntry, TransactionState
 from embedded_kafka.transactions.state_log import decode_key, decode_value
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition
@@ -29,12 +29,15 @@ from tests.embedded_kafka.transactions.transactions_world import (
     settle,
 )
 
-PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+COMPLETED = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
 
 
-def newest(journal: list[Durable]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def newest(journal: list[Durable]) -> dict[str, TransactionLogEntry]:
+    found: dict[str, TransactionLogEntry] = {}
     for each in journal:
         if isinstance(each, StateRecord):
             assert each.key is not None and each.value is not None
@@ -97,7 +100,7 @@ def test_after_a_crash_at_any_write_each_transaction_ends_as_decided_with_one_ma
             if isinstance(each, StateRecord) and each.value is not None
         ]
         expected = sorted(
-            (where, entry.producer_id, entry.epoch, entry.state is State.PREPARE_COMMIT)
+            (where, entry.producer_id, entry.epoch, entry.state is TransactionState.PREPARE_COMMIT)
             for entry in decided
             if entry.state in PREPARED
             for where in entry.partitions

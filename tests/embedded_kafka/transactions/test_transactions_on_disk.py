@@ -17,7 +17,7 @@ from embedded_kafka.topics.internal_logs import InternalLogs
 from embedded_kafka.topics.internal_topics import TRANSACTIONS_TOPIC
 from embedded_kafka.topics.topics import Topics
 from embedded_kafka.transactions import TransactionCoordinator
-from embedded_kafka.transactions.machine.events import State
+from embedded_kafka.transactions.machine.events import TransactionState
 from tests.embedded_kafka.transactions.transactions_world import A, B, World, settle
 
 ME = "me"
@@ -55,11 +55,11 @@ def test_a_coordinator_comes_back_to_what_its_files_say(tmp_path: Path) -> None:
         await wrote(tmp_path, world)
         coordinator, topics = on_disk(tmp_path, world)
         ((name, entry),) = coordinator.listing()
-        assert (name, entry.state, entry.partitions) == (ME, State.ONGOING, {A})
+        assert (name, entry.state, entry.partitions) == (ME, TransactionState.ONGOING, {A})
         assert (entry.epoch, entry.last_epoch, entry.version) == (1, 0, 2)
         await coordinator.end(ME, entry.identity, commit=False, version=2)
         await settle()
-        assert coordinator.describe(ME).state is State.COMPLETE_ABORT
+        assert coordinator.describe(ME).state is TransactionState.COMPLETE_ABORT
         topics.close()
 
     asyncio.run(main())

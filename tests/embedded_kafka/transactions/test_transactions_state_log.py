@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.machine.events import TransactionLogEntry, TransactionState
 from embedded_kafka.transactions.state_log import (
     TAG_LAST_EPOCH,
     decode_key,
@@ -19,17 +19,17 @@ from embedded_kafka.transactions.state_log import (
 from kafka_core.errors import CorruptBatch, UnsupportedVersion
 from kafka_core.values import TopicPartition
 
-PREPARED = Entry(
+PREPARED = TransactionLogEntry(
     producer_id=4001,
     epoch=32_767,
     timeout_ms=60_000,
-    state=State.PREPARE_COMMIT,
+    state=TransactionState.PREPARE_COMMIT,
     partitions=frozenset({TopicPartition("a", 0), TopicPartition("a", 300), TopicPartition("b", 1)}),
     start_ms=1_700_000_000_000,
     last_update_ms=1_700_000_000_123,
 )
 PREPARED_V1 = replace(PREPARED, previous_producer_id=4001, next_producer_id=5000, version=2)
-EMPTY = Entry(producer_id=0, epoch=0, timeout_ms=60_000, last_update_ms=1_700_000_000_123)
+EMPTY = TransactionLogEntry(producer_id=0, epoch=0, timeout_ms=60_000, last_update_ms=1_700_000_000_123)
 
 KAFKA = {
     (PREPARED, 0): "00000000000000000fa17fff0000ea60020000000200016100000002000000000000012c0001620000000100"
@@ -42,7 +42,7 @@ KAFKA = {
 
 
 @pytest.mark.parametrize(("entry", "version"), KAFKA)
-def test_values_are_byte_for_byte_kafkas(entry: Entry, version: int) -> None:
+def test_values_are_byte_for_byte_kafkas(entry: TransactionLogEntry, version: int) -> None:
     known = bytes.fromhex(KAFKA[entry, version])
     assert encode_value(entry, version) == known
     assert decode_value(known) == entry
@@ -59,7 +59,7 @@ def test_keys_of_another_version_are_somebody_elses() -> None:
 
 
 def test_a_dead_id_is_a_tombstone() -> None:
-    assert encode_value(replace(EMPTY, state=State.DEAD), 1) is None
+    assert encode_value(replace(EMPTY, state=TransactionState.DEAD), 1) is None
 
 
 def test_the_last_epoch_is_in_the_record_of_version_1() -> None:
@@ -95,7 +95,7 @@ def test_a_state_that_kafka_does_not_have_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("entry", "version"), KAFKA)
-def test_a_value_that_is_cut_anywhere_is_refused(entry: Entry, version: int) -> None:
+def test_a_value_that_is_cut_anywhere_is_refused(entry: TransactionLogEntry, version: int) -> None:
     whole = bytes.fromhex(KAFKA[entry, version])
     for size in range(len(whole)):
         with pytest.raises(CorruptBatch):
@@ -106,11 +106,13 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
 places = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))
 shorts, longs = st.integers(-1, 2**15 - 1), st.integers(-1, 2**63 - 1)
 entries = st.builds(
-    Entry,
+    TransactionLogEntry,
     producer_id=longs,
     epoch=shorts,
     timeout_ms=st.integers(0, 2**31 - 1),
-    state=st.sampled_from([state for state in State if state not in (State.DEAD, State.EMPTY)]),
+    state=st.sampled_from(
+        [state for state in TransactionState if state not in (TransactionState.DEAD, TransactionState.EMPTY)]
+    ),
     partitions=st.frozensets(places, max_size=20),
     start_ms=longs,
     last_update_ms=longs,
@@ -122,7 +124,7 @@ entries = st.builds(
 
 
 @given(entries)
-def test_what_is_encoded_is_decoded(entry: Entry) -> None:
+def test_what_is_encoded_is_decoded(entry: TransactionLogEntry) -> None:
     value = encode_value(entry, 1)
     assert value is not None and decode_value(value) == entry
     old = encode_value(entry, 0)

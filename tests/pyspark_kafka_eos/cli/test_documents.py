@@ -24,9 +24,9 @@ from pyspark_kafka_eos.cli.documents import Document
 from pyspark_kafka_eos.cli.tables import render
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
-from pyspark_kafka_eos.operations.audit import Finding, Proof, Verdict
+from pyspark_kafka_eos.operations.audit import Audit, Finding, Verdict
 from pyspark_kafka_eos.operations.ending import Done
-from pyspark_kafka_eos.operations.history import Entry
+from pyspark_kafka_eos.operations.history import LedgerEntry
 from pyspark_kafka_eos.operations.leftovers import Hold, Leftover, pipeline_of, story
 from pyspark_kafka_eos.operations.topic_checks import Check
 from tests.kafka_core.test_errors import tree
@@ -69,8 +69,8 @@ def test_the_doctor_ends_with_what_is_worst(statuses: list, code: int) -> None:
     assert all(each in text for each in [*statuses, "seen this", "do that", "[t]"])
 
 
-def proof(*batches: tuple[Decision, list[Finding]]) -> Proof:
-    return Proof(list(batches), [], ("out",), 4)
+def proof(*batches: tuple[Decision, list[Finding]]) -> Audit:
+    return Audit(list(batches), [], ("out",), 4)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_batch_without_records_matches_and_no_batch_at_all_is_no_proof() -> No
 
 
 def test_the_ledger_shows_what_a_decision_says() -> None:
-    entries = [Entry("p", TopicPartition("ledger", 2), 17, 5, DECISION)]
+    entries = [LedgerEntry("p", TopicPartition("ledger", 2), 17, 5, DECISION)]
 
     document = documents.ledger("ledger", {"p": entries})
 
@@ -113,7 +113,7 @@ def test_offsets_are_shown_to_people_without_what_they_stand_on_and_to_programs_
     other = '{"sourceVersion":1,"reservoirVersion":7}'
     decision = replace(DECISION, source_offsets=(ours, other, "5"))
 
-    document = documents.ledger("ledger", {"p": [Entry("p", TopicPartition("ledger", 2), 17, 5, decision)]})
+    document = documents.ledger("ledger", {"p": [LedgerEntry("p", TopicPartition("ledger", 2), 17, 5, decision)]})
 
     shown = [line.rstrip() for line in text_of(document).splitlines() if "has read up to" in line]
     assert [line.partition("to: ")[2] for line in shown] == ['{"in": {"0": 40}}', other, "5"]

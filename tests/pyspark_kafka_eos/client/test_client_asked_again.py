@@ -13,7 +13,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.session import SessionState
 from tests.pyspark_kafka_eos.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
@@ -74,7 +74,7 @@ def test_a_coordinator_that_moved_is_found_anew_and_asked_again(
     producer = one_transaction(cluster)
 
     assert (moved.fired, found.fired) == (1, 1)
-    assert producer.session.state is State.UNINITIALIZED
+    assert producer.session.state is SessionState.UNINITIALIZED
 
 
 @pytest.mark.parametrize("api", ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"])
@@ -87,7 +87,7 @@ def test_while_the_last_transaction_is_being_completed_the_same_is_asked_again(
     producer = one_transaction(cluster)
 
     assert busy.fired == 3
-    assert producer.session.state is State.UNINITIALIZED
+    assert producer.session.state is SessionState.UNINITIALIZED
 
 
 def test_a_producer_id_is_asked_for_until_a_broker_has_one(kafka: EmbeddedKafka, cluster: Cluster) -> None:
@@ -115,7 +115,7 @@ def test_a_leader_that_lost_the_producers_state_costs_one_transaction(kafka: Emb
     with pytest.raises(AbortableError, match="UNKNOWN_PRODUCER_ID"):
         producer.flush()
 
-    assert (lost.fired, producer.session.state) == (1, State.ABORTABLE_ERROR)
+    assert (lost.fired, producer.session.state) == (1, SessionState.ABORTABLE_ERROR)
     producer.abort()
     after = producer.initialize()
     assert (after.producer_id, after.epoch > before.epoch) == (before.producer_id, True)

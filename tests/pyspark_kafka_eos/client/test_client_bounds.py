@@ -25,7 +25,7 @@ from pyspark_kafka_eos.client.net.network import MOST_UNANSWERED, Network
 from pyspark_kafka_eos.client.writing import unconfirmed
 from pyspark_kafka_eos.client.writing.delivery import Delivery
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.session import SessionState
 from pyspark_kafka_eos.client.writing.unconfirmed import Unconfirmed
 from tests.pyspark_kafka_eos.client.client_tools import record_batch, settings_for
 
@@ -101,7 +101,7 @@ def test_a_produce_answer_about_something_else_is_told_to_the_caller_and_the_tra
     assert said in error.message
     assert "the transaction is aborted" in error.message
     assert fault.fired == 1
-    assert producer.session.state is State.ABORTABLE_ERROR
+    assert producer.session.state is SessionState.ABORTABLE_ERROR
     producer.abort()
     assert state(producer) in ("PrepareAbort", "CompleteAbort")
 
@@ -180,7 +180,7 @@ def test_a_batch_that_is_never_taken_is_given_up_after_the_delivery_timeout(kafk
         assert isinstance(error, AbortableError)
         assert "not acknowledged within kafka.delivery.timeout.ms (last: NOT_ENOUGH_REPLICAS)" in error.message
         assert fault.fired > 1
-        assert producer.session.state is State.ABORTABLE_ERROR
+        assert producer.session.state is SessionState.ABORTABLE_ERROR
         sent = fault.fired
         producer.abort()
         assert fault.fired == sent, "what was given up was sent again"

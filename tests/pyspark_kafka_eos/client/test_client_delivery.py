@@ -15,7 +15,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.writing.delivery import MAX_REQUEST_BYTES
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.session import SessionState
 from tests.conftest import topics_of
 from tests.pyspark_kafka_eos.client.client_tools import Broker, CuttingProxy, end, send, settings_for, state
 
@@ -237,7 +237,7 @@ def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_more(
     aborting.join(30)
     assert proxy.answered_before_end == [6], "the abort went out while records were on their way"
     assert proxy.produce_requests == 6
-    assert producer.session.state in (State.UNINITIALIZED, State.READY)
+    assert producer.session.state in (SessionState.UNINITIALIZED, SessionState.READY)
     assert state(broker, name)[0] in ("PrepareAbort", "CompleteAbort")
     with pytest.raises((AbortableError, IllegalMove)):
         send(producer, TopicPartition(topic, 0), [b"late"])

@@ -21,7 +21,7 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import CoordinatorKind
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.session import SessionState
 from tests.pyspark_kafka_eos.client.client_tools import Broker, send, state, wait_until
 
 pytestmark = pytest.mark.kafka
@@ -143,7 +143,7 @@ def test_a_second_initialisation_fences_the_firsts_records_and_aborts_its_transa
     send(zombie, where, [b"after"])
     with pytest.raises(ProducerFenced):
         zombie.flush()
-    assert zombie.session.state is State.FENCED
+    assert zombie.session.state is SessionState.FENCED
     send(owner, where, [b"owner"])
     owner.commit()
     assert broker.read(topic) == [b"owner"]
@@ -177,7 +177,7 @@ def test_a_session_goes_on_after_an_abort_under_the_next_epoch_and_from_sequence
     send(producer, TopicPartition(topic, 0), [b"aborted", b"too"])
     producer.flush()
     producer.abort()
-    if producer.session.state is State.UNINITIALIZED:
+    if producer.session.state is SessionState.UNINITIALIZED:
         producer.initialize()
     assert producer.identity == ProducerIdentity(before.producer_id, before.epoch + 1)
     producer.begin()
@@ -196,7 +196,7 @@ def test_a_second_transaction_of_a_session_is_dated_anew(broker: Broker, opened:
     send(producer, TopicPartition(topic, 0), [b"1"])
     first = producer.opened_ms
     producer.commit()
-    if producer.session.state is State.UNINITIALIZED:
+    if producer.session.state is SessionState.UNINITIALIZED:
         producer.initialize()
     wait_until(lambda: clock_moved(first), "a millisecond passes")
     producer.begin()

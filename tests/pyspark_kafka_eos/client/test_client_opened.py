@@ -14,7 +14,7 @@ from kafka_core.errors import AuthorizationFailed
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.session import SessionState
 from tests.pyspark_kafka_eos.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
@@ -60,7 +60,7 @@ def state(producer: Producer) -> str:
 
 def commit_another(producer: Producer) -> None:
     """The next transaction of the same session, with one record."""
-    if producer.session.state is not State.READY:
+    if producer.session.state is not SessionState.READY:
         producer.initialize()
     producer.begin()
     write(producer)

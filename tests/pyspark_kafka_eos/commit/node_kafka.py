@@ -29,7 +29,7 @@ from embedded_kafka.parts import Parts
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC
 from embedded_kafka.topics.topics import Topic
-from embedded_kafka.transactions.machine.events import Entry, Expire
+from embedded_kafka.transactions.machine.events import Expire, TransactionLogEntry
 from embedded_kafka.wire.server import (
     REQUESTS,
     ApiVersionsRequest,
@@ -181,14 +181,14 @@ class NodeKafka:
 
     def cut_off(self, where: TopicPartition) -> None:
         """A new leader has everything, and the one that it replaces goes on to answer at another broker, as of now."""
-        self.lead(where, injected.Leader.STALE, None, client_id=_client_id(CUT_OFF))
+        self.lead(where, injected.LeaderFault.STALE, None, client_id=_client_id(CUT_OFF))
         self.stale.add(where)
         self.log(where).elect()
 
     def lead(
         self,
         where: TopicPartition,
-        leader: injected.Leader,
+        leader: injected.LeaderFault,
         end: int | None,
         client_id: str | None = None,
     ) -> injected.Fault:
@@ -210,7 +210,7 @@ class NodeKafka:
 
     def forget_marker(self, where: TopicPartition, name: str | None = None, *, late: bool = False) -> injected.Fault:
         """The next marker (of this id) for this partition is never written, or `late`: with `release_markers`."""
-        action = injected.Marker.LATE if late else injected.Marker.FORGET
+        action = injected.MarkerFault.LATE if late else injected.MarkerFault.FORGET
         fault = self.parts.faults.inject(
             injected.Fault(action, topic=where.topic, partition=where.partition, transactional_id=name)
         )
@@ -266,7 +266,7 @@ class NodeKafka:
             )
         )
 
-    def ids(self) -> dict[str, Entry]:
+    def ids(self) -> dict[str, TransactionLogEntry]:
         """What the coordinator has of each transactional id."""
         return dict(self.parts.transactions.listing())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embedded_kafka.faults.fault import Fault, Leader
+from embedded_kafka.faults.fault import Fault, LeaderFault
 from embedded_kafka.log import PartitionLog
 from embedded_kafka.log.segments import swap
 from kafka_core.values import TopicPartition
@@ -88,7 +88,7 @@ class NodeLog:
             self._kafka.release(self._lagging)
         self._lagging = None
         if high_watermark is not None:
-            self._lagging = self._kafka.lead(self._where, Leader.LAGGING, high_watermark)
+            self._lagging = self._kafka.lead(self._where, LeaderFault.LAGGING, high_watermark)
 
     # ---- what is lost
 

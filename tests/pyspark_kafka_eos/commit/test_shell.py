@@ -498,7 +498,7 @@ def test_an_event_that_the_machine_does_not_expect_changes_nothing(world: World)
     with pytest.raises(IllegalMove):
         commit.handle(ev.SlotEnded(0))
 
-    assert commit.state is cm.State.GATHERING
+    assert commit.state is cm.CommitState.GATHERING
 
 
 def test_what_is_dropped_in_vain_and_cannot_be_is_left_to_the_next_run(world: World) -> None:

@@ -30,13 +30,13 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     from_bytes,
     to_bytes,
 )
-from pyspark_kafka_eos.commit.ledger.parts import Collection, Manifest, Part, cut
+from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Manifest, cut
 from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal, SealedPartition, Traffic, strict
 from pyspark_kafka_eos.model.basis import Basis, TopicRules
 from pyspark_kafka_eos.model.seal import KeptPartition
 from pyspark_kafka_eos.slot.turn_log import from_json as turn_from_json
 from pyspark_kafka_eos.slot.turn_log import to_json as turn_to_json
-from pyspark_kafka_eos.slot.turns import Begun
+from pyspark_kafka_eos.slot.turns import TaskStarted
 from pyspark_kafka_eos.spark.offset_log import kafka_sources
 
 OAUTH = OAuth("client_credentials", url="https://login.example/token")
@@ -213,7 +213,7 @@ def test_what_is_wrong_is_said_in_few_words() -> None:
 
 def test_a_part_behind_the_last_one_does_not_make_a_decision_whole() -> None:
     found = Collection(MANIFEST)
-    found.add_parts([*PARTS[1:], Part(MANIFEST.digest, len(PARTS), "more")])
+    found.add_parts([*PARTS[1:], DecisionPart(MANIFEST.digest, len(PARTS), "more")])
 
     assert not found.complete
 
@@ -228,4 +228,4 @@ def test_a_whole_number_is_one_between_its_bounds(value: int, low: int, more: in
 
 
 def test_a_turn_is_read_back() -> None:
-    assert turn_from_json(turn_to_json(0, [Begun(3, "start")])) == (0, [Begun(3, "start")])
+    assert turn_from_json(turn_to_json(0, [TaskStarted(3, "start")])) == (0, [TaskStarted(3, "start")])

@@ -13,7 +13,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.operations.audit import History, Proof, Verdict, prove
+from pyspark_kafka_eos.operations.audit import Audit, History, Verdict, prove
 from pyspark_kafka_eos.operations.history import newest_first
 from pyspark_kafka_eos.operations.proving import prove_newest
 from pyspark_kafka_eos.options import SinkOptions
@@ -75,7 +75,7 @@ def rogue(
     )
 
 
-def proven(options: SinkOptions, last: int = 1) -> Proof:
+def proven(options: SinkOptions, last: int = 1) -> Audit:
     cluster = Cluster.shared(options.client)
     proof, _ = prove_newest(cluster, options.ledger_topic, options.pipeline, last, (), lambda done, of: None)
     return proof
@@ -87,11 +87,11 @@ def decisions(options: SinkOptions) -> list[Decision]:
     return [each.decision for page in pages for each in page if each.decision is not None][::-1]
 
 
-def verdicts(proof: Proof) -> list[Verdict]:
+def verdicts(proof: Audit) -> list[Verdict]:
     return [each.verdict for _, findings in proof.batches for each in findings]
 
 
-def places(proof: Proof) -> list[tuple[int, int]]:
+def places(proof: Audit) -> list[tuple[int, int]]:
     """(partition, records) of what was not decided."""
     return [(each.commit.where.partition, each.commit.records) for each in proof.undecided]
 

@@ -15,7 +15,7 @@ from pyspark_kafka_eos.commit.ledger.notes import Mending
 from pyspark_kafka_eos.commit.proof import Fate
 from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.operations import ending as operations
-from pyspark_kafka_eos.operations.ending import Done, Progress
+from pyspark_kafka_eos.operations.ending import Done, EndingProgress
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, World, decision_of
 
 SLOTS = [f"{PIPELINE}.{slot}" for slot in range(4)]
@@ -153,7 +153,7 @@ def test_an_operation_that_is_interrupted_says_what_is_done_what_is_not_known_an
     world: World,
 ) -> None:
     decided(world, slots=4)
-    progress = Progress()
+    progress = EndingProgress()
     assert progress.known() == "nothing was changed"
     real, asked = world.cluster.network.call_many, []
 
@@ -178,7 +178,7 @@ def test_an_operation_that_is_interrupted_says_what_is_done_what_is_not_known_an
 def test_of_many_ids_the_line_names_a_few() -> None:
     done = [Done(f"p.{slot}", "aborted", "") for slot in range(200)]
 
-    assert Progress(done).known() == (
+    assert EndingProgress(done).known() == (
         "aborted: p.0, p.1, p.2, p.3, p.4 and 195 more; the same command goes on from there"
     )
 

@@ -13,7 +13,7 @@ from pyspark_kafka_eos.commit.ledger.notes import Ended
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.operations import history
-from pyspark_kafka_eos.operations.history import Entry, newest_first, newest_of_each, pipelines_of
+from pyspark_kafka_eos.operations.history import LedgerEntry, newest_first, newest_of_each, pipelines_of
 from pyspark_kafka_eos.operations.known import require_known
 from tests.pyspark_kafka_eos.commit.fakes import LEDGER, PIPELINE, World, decision_of
 
@@ -43,7 +43,7 @@ def decided(world: World) -> None:
             producer.flush()
 
 
-def batches(pages: list[list[Entry]], pipeline: str = PIPELINE) -> list[tuple[int, bool]]:
+def batches(pages: list[list[LedgerEntry]], pipeline: str = PIPELINE) -> list[tuple[int, bool]]:
     """(batch, open) in the order in which they came."""
     return [
         (each.decision.batch_id, each.open)

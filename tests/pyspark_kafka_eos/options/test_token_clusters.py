@@ -11,7 +11,7 @@ import pytest
 from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.options.login.token_clusters import (
-    Token,
+    DelegationToken,
     TokenCluster,
     cluster_for,
     clusters_of,
@@ -20,7 +20,7 @@ from pyspark_kafka_eos.options.login.token_clusters import (
 )
 
 HMAC = "c2VjcmV0LWhtYWM="
-TOKEN = Token("token-1", HMAC)
+TOKEN = DelegationToken("token-1", HMAC)
 CLUSTER = TokenCluster("prod", ".*", "SASL_SSL", "SCRAM-SHA-512")
 
 
@@ -107,7 +107,7 @@ def test_a_mechanism_that_takes_no_token_is_refused() -> None:
 
 
 def test_quotes_of_a_token_are_kept() -> None:
-    options = options_of(CLUSTER, Token('a"b\\c', 'd"e'), {})
+    options = options_of(CLUSTER, DelegationToken('a"b\\c', 'd"e'), {})
 
     client = SinkOptions.parse({"kafka.bootstrap.servers": "b:9093", "pipeline": "p", **options}).client
     assert dict(client.security)["sasl_plain_username"] == 'a"b\\c'

@@ -23,7 +23,7 @@ from pyspark_kafka_eos.slot import turn_sender as sending
 from pyspark_kafka_eos.slot.plan import SharedPlan
 from pyspark_kafka_eos.slot.shared_writer import write_shared
 from pyspark_kafka_eos.slot.turn_log import TurnLog, from_json, to_json, turns_begin
-from pyspark_kafka_eos.slot.turns import Begun, Event, Passed, Stopped, Wanted
+from pyspark_kafka_eos.slot.turns import Event, Passed, Stopped, TaskStarted, Wanted
 from tests.pyspark_kafka_eos.commit.batch_child import driver_of, write_all, write_one
 from tests.pyspark_kafka_eos.commit.child import arrow_batches
 from tests.pyspark_kafka_eos.commit.judge import EXPECTED, read_all, read_in_order, settings_for
@@ -47,11 +47,11 @@ def begun(settings: dict[str, Any]) -> tuple[WholeBatch, SharedPlan]:
 @pytest.mark.parametrize(
     "events",
     [
-        [Begun(2, "s")],
-        [Begun(2, "s"), Wanted(2, "s", PLACE)],
+        [TaskStarted(2, "s")],
+        [TaskStarted(2, "s"), Wanted(2, "s", PLACE)],
         [Passed(2, "s", PLACE, 2**31 - 1), Wanted(2, "s", PLACE), Wanted(2, "s", TopicPartition("t", 0))],
         [Stopped(2, "s", 'it says "no" — über')],
-        [Begun(DRIVER, "driver-s"), Stopped(DRIVER, "driver-s", "the turns are over")],
+        [TaskStarted(DRIVER, "driver-s"), Stopped(DRIVER, "driver-s", "the turns are over")],
     ],
 )
 def test_what_is_said_is_what_is_read(events: list[Event]) -> None:
@@ -101,7 +101,7 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
     def speak(task: int) -> None:
         for number in range(5):
             speakers[task].append_events(
-                [Begun(task, f"s{task}")] if not number else [Passed(task, f"s{task}", PLACE, number)]
+                [TaskStarted(task, f"s{task}")] if not number else [Passed(task, f"s{task}", PLACE, number)]
             )
             other.append_events([Stopped(task, "of another try", "boom")]) if task == 0 else None
 
@@ -114,7 +114,7 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
     for task in range(3):
         of_task = [event for event in first if event.task == task]
         assert of_task == [
-            Begun(task, f"s{task}"),
+            TaskStarted(task, f"s{task}"),
             *(Passed(task, f"s{task}", PLACE, number) for number in range(1, 5)),
         ]
 
@@ -123,16 +123,16 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
 def test_what_was_appended_twice_is_read_once(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
     log, late = (TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from) for _ in range(2))
-    log.append_events([Begun(0, "s")])
+    log.append_events([TaskStarted(0, "s")])
     log.append_events([Passed(0, "s", PLACE, 9)])
     # A first sending of the same record that arrives after its second one, and after the record behind it.
-    late.append_events([Begun(0, "s")])
+    late.append_events([TaskStarted(0, "s")])
     late.append_events([Passed(0, "s", PLACE, 9)])
     log.append_events([Passed(0, "s", PLACE, 12)])
 
     found = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 3)
 
-    assert found == [Begun(0, "s"), Passed(0, "s", PLACE, 9), Passed(0, "s", PLACE, 12)]
+    assert found == [TaskStarted(0, "s"), Passed(0, "s", PLACE, 9), Passed(0, "s", PLACE, 12)]
 
 
 @pytest.mark.kafka
@@ -142,10 +142,12 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
         driver, plan = begun(settings)
         fault = kafka.fault("Produce", "drop-answer")
         log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-        log.append_events([Begun(0, "s")])
+        log.append_events([TaskStarted(0, "s")])
 
         assert fault.fired == 1
-        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [Begun(0, "s")]
+        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [
+            TaskStarted(0, "s")
+        ]
         driver.run.cluster.close()
 
 
@@ -226,7 +228,7 @@ def test_a_task_never_holds_more_than_its_bound(
     settings = settings_for(broker)
     driver, plan = begun(settings)
     TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events(
-        [Begun(9, "x"), *(Wanted(9, "x", TopicPartition(settings["options"]["topic"], n)) for n in range(4))]
+        [TaskStarted(9, "x"), *(Wanted(9, "x", TopicPartition(settings["options"]["topic"], n)) for n in range(4))]
     )
     given: list[int] = []
     give = sending.TurnSender.give
@@ -288,14 +290,14 @@ def test_a_start_in_whose_place_another_came_stops_without_having_written(broker
     driver, plan = begun(settings)
     log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
     places = [TopicPartition(settings["options"]["topic"], number) for number in range(4)]
-    log.append_events([Begun(9, "x"), *(Wanted(9, "x", place) for place in places)])
+    log.append_events([TaskStarted(9, "x"), *(Wanted(9, "x", place) for place in places)])
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(write_one, plan, settings, 0)
         others = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
         while not any(isinstance(event, Wanted) and event.task == 0 for event in others.new_events()):
             pass
-        TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events([Begun(0, "again")])
+        TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events([TaskStarted(0, "again")])
         log.append_events([Passed(9, "x", place, 0) for place in places])
         with pytest.raises(AttemptRefused, match="started again before this start had its turn"):
             first.result(timeout=30)

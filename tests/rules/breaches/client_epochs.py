@@ -18,9 +18,9 @@ BREACHES = {
         ),
         Planted(
             "a transaction with an error may be committed", f"{PRODUCER}:MOVES",
-            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY)",
-            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),\n"
-            "(State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY)",
+            "(SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY)",
+            "(SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY),\n"
+            "(SessionState.ABORTABLE_ERROR, CommitRequested): Move(on_commit, SessionState.COMMITTING, SessionState.READY)",
         ),
         Planted(
             "the next identity is asked for without the current one", f"{PRODUCER}:on_initialize",
@@ -60,7 +60,7 @@ BREACHES = {
         ),
         Planted(
             "another producer id is not fenced", f"{TRANSACTION}:_barred",
-            "return Refusal.PRODUCER_FENCED", "return None",
+            "return TransactionRefusal.PRODUCER_FENCED", "return None",
         ),
     ),
     "A lost answer to the bump": (

@@ -104,8 +104,8 @@ BREACHES = {
         ),
         Planted(
             "only the first slot is ended after the decision", f"{COMMIT}:on_decision_durable",
-            "open_slots = {seal.slot: Progress.ENDING for seal in participants}",
-            "participants = participants[:1]\nopen_slots = {seal.slot: Progress.ENDING for seal in participants}",
+            "open_slots = {seal.slot: ParticipantState.ENDING for seal in participants}",
+            "participants = participants[:1]\nopen_slots = {seal.slot: ParticipantState.ENDING for seal in participants}",
         ),
         Planted(
             "the decision has no source offsets", "pyspark_kafka_eos.commit.decision:write_decision",
@@ -142,17 +142,17 @@ BREACHES = {
     "Once prepared, a transaction's end is fixed": (
         Planted(
             "an abort after the commit succeeds (version 1)", f"{ENDS}:ENDS_V1",
-            "(State.COMPLETE_COMMIT, True): Ends.REPEATED",
-            "(State.COMPLETE_COMMIT, True): Ends.REPEATED,\n(State.COMPLETE_COMMIT, False): Ends.REPEATED",
+            "(TransactionState.COMPLETE_COMMIT, True): EndTxnResult.REPEATED",
+            "(TransactionState.COMPLETE_COMMIT, True): EndTxnResult.REPEATED,\n(TransactionState.COMPLETE_COMMIT, False): EndTxnResult.REPEATED",
         ),
         Planted(
             "a commit after the abort succeeds (version 2)", f"{ENDS}:ENDS_V2",
-            "(State.COMPLETE_ABORT, True, True): Ends.INVALID", "(State.COMPLETE_ABORT, True, True): Ends.REPEATED",
+            "(TransactionState.COMPLETE_ABORT, True, True): EndTxnResult.INVALID", "(TransactionState.COMPLETE_ABORT, True, True): EndTxnResult.REPEATED",
         ),
         Planted(
             "a decision without an answer counts as not taken", f"{COMMIT}:on_decision_unanswered",
-            "return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (ev.AskDecision(),)",
-            "return replace(value, state=State.ABORTING, reason=event.reason), (\n    ev.AbortSlots(_participants(value), event.reason),\n)",
+            "return replace(value, state=CommitState.DECISION_UNKNOWN, reason=event.reason), (ev.AskDecision(),)",
+            "return replace(value, state=CommitState.ABORTING, reason=event.reason), (\n    ev.AbortSlots(_participants(value), event.reason),\n)",
         ),
         Planted(
             "the driver takes a lost answer to the decision for a refusal", "pyspark_kafka_eos.commit.decision:Deciding.record",
@@ -176,9 +176,9 @@ BREACHES = {
     "An error during the transaction": (
         Planted(
             "a transaction with an error may be committed", f"{PRODUCER}:MOVES",
-            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY)",
-            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),\n"
-            "(State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY)",
+            "(SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY)",
+            "(SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY),\n"
+            "(SessionState.ABORTABLE_ERROR, CommitRequested): Move(on_commit, SessionState.COMMITTING, SessionState.READY)",
         ),
         Planted(
             "the transactions of a failed job are left open", "pyspark_kafka_eos.commit.shell:CommitShell._carry_out",

@@ -16,7 +16,7 @@ BREACHES = {
     "Sent at least once": (
         Planted(
             "a batch whose answer was lost counts as written", f"{SEQUENCES}:on_not_delivered",
-            "replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()",
+            "replace(value, state=SequencesState.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()",
             "on_acknowledged(value, Acknowledged(event.base_sequence, -1))",
         ),
         Planted(
@@ -84,9 +84,9 @@ BREACHES = {
     "No batch is written before there is a valid producer id": (
         Planted(
             "a transaction begins without an identity", f"{PRODUCER}:MOVES",
-            "(State.READY, Begin): Move(on_begin, State.IN_TRANSACTION)",
-            "(State.READY, Begin): Move(on_begin, State.IN_TRANSACTION),\n"
-            "(State.UNINITIALIZED, Begin): Move(on_begin, State.IN_TRANSACTION)",
+            "(SessionState.READY, Begin): Move(on_begin, SessionState.IN_TRANSACTION)",
+            "(SessionState.READY, Begin): Move(on_begin, SessionState.IN_TRANSACTION),\n"
+            "(SessionState.UNINITIALIZED, Begin): Move(on_begin, SessionState.IN_TRANSACTION)",
         ),
         Planted(
             "a session whose identity was refused may begin again", f"{PRODUCER}:on_session_failed",
@@ -105,8 +105,8 @@ BREACHES = {
         ),
         Planted(
             "after a rejection sequences are given out again", f"{SEQUENCES}:MOVES",
-            "(State.REJECTED, SendNext): Move(ignore, State.REJECTED)",
-            "(State.REJECTED, SendNext): Move(ignore, State.REJECTED),\n(State.REJECTED, Enqueue): Move(on_enqueue, State.SENDING)",
+            "(SequencesState.REJECTED, SendNext): Move(ignore, SequencesState.REJECTED)",
+            "(SequencesState.REJECTED, SendNext): Move(ignore, SequencesState.REJECTED),\n(SequencesState.REJECTED, Enqueue): Move(on_enqueue, SequencesState.SENDING)",
         ),
     ),
     "At most five requests are in flight": (
@@ -136,7 +136,7 @@ BREACHES = {
         ),
         Planted(
             "after trouble there is one in flight for ever", f"{SEQUENCES}:on_acknowledged",
-            "elif value.state is State.RETRYING and not any(", "elif False and not any(",
+            "elif value.state is SequencesState.RETRYING and not any(", "elif False and not any(",
         ),
     ),
     "Batches behind a lost one": (
@@ -152,7 +152,7 @@ BREACHES = {
         ),
         Planted(
             "what was in flight when the connection went counts as written", f"{SEQUENCES}:on_not_delivered",
-            "replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()",
+            "replace(value, state=SequencesState.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()",
             "on_acknowledged(value, Acknowledged(event.base_sequence, -1))",
         ),
     ),
@@ -178,7 +178,7 @@ BREACHES = {
         Planted(
             "only the batch itself is given up, the lane goes on", f"{SEQUENCES}:on_rejected",
             "_take_out(value, event.base_sequence)\n"
-            "return replace(value, state=State.REJECTED, reason=event.reason), (GiveUp(event.reason),)",
+            "return replace(value, state=SequencesState.REJECTED, reason=event.reason), (GiveUp(event.reason),)",
             "_, rest = _take_out(value, event.base_sequence)\n"
             "return replace(value, in_flight=rest, reason=event.reason), (GiveUp(event.reason),)",
         ),
@@ -194,9 +194,9 @@ BREACHES = {
         ),
         Planted(
             "a transaction with an error may be committed", f"{PRODUCER}:MOVES",
-            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY)",
-            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),\n"
-            "(State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY)",
+            "(SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY)",
+            "(SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY),\n"
+            "(SessionState.ABORTABLE_ERROR, CommitRequested): Move(on_commit, SessionState.COMMITTING, SessionState.READY)",
         ),
         Planted(
             "the next identity is asked for without the current one", f"{PRODUCER}:on_initialize",

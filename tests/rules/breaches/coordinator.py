@@ -23,7 +23,7 @@ BREACHES = {
     ),
     "The mapping from transactional id": (
         Planted(
-            "the log comes after what follows from it", f"{BOOK}:Book.record",
+            "the log comes after what follows from it", f"{BOOK}:TransactionRegistry.record",
             "self._append(transactional_id, entry)\ntry:\n    await self._reached(step)",
             "try:\n    await self._reached(step)\n    self._append(transactional_id, entry)",
         ),
@@ -48,14 +48,14 @@ BREACHES = {
     "With any other": (
         Planted(
             "any epoch is bumped", f"{TRANSACTION}:on_init",
-            "return _refuse(value, Refusal.PRODUCER_FENCED)", "return _prepare(value, epoch=entry.epoch + 1, **fresh)",
+            "return _refuse(value, TransactionRefusal.PRODUCER_FENCED)", "return _prepare(value, epoch=entry.epoch + 1, **fresh)",
         ),
     ),
     "No mapping: a new producer id": (
         Planted("who has an id that was forgotten is fenced", f"{TRANSACTION}:_barred", "entry.epoch == NO_EPOCH or", ""),
         Planted(
             "another producer id is not fenced", f"{TRANSACTION}:_barred",
-            "return Refusal.PRODUCER_FENCED", "return None",
+            "return TransactionRefusal.PRODUCER_FENCED", "return None",
         ),
     ),
     "The last epoch is in the log's record": (
@@ -66,7 +66,7 @@ BREACHES = {
     ),
     "AddPartitionsToTxn and AddOffsetsToTxn are logged": (
         Planted(
-            "the log comes after the answer", f"{BOOK}:Book.record",
+            "the log comes after the answer", f"{BOOK}:TransactionRegistry.record",
             "self._append(transactional_id, entry)\ntry:\n    await self._reached(step)",
             "try:\n    await self._reached(step)\n    self._append(transactional_id, entry)",
         ),
@@ -77,18 +77,18 @@ BREACHES = {
     ),
     "EndTxn: prepare is logged": (
         Planted(
-            "the decision is not logged", f"{BOOK}:Book.record",
+            "the decision is not logged", f"{BOOK}:TransactionRegistry.record",
             "self._append(transactional_id, entry)",
             'if not entry.state.name.startswith("PREPARE"):\n    self._append(transactional_id, entry)',
         ),
         Planted(
             "an abort after the commit succeeds (version 1)", f"{ENDS}:ENDS_V1",
-            "(State.COMPLETE_COMMIT, True): Ends.REPEATED",
-            "(State.COMPLETE_COMMIT, True): Ends.REPEATED,\n(State.COMPLETE_COMMIT, False): Ends.REPEATED",
+            "(TransactionState.COMPLETE_COMMIT, True): EndTxnResult.REPEATED",
+            "(TransactionState.COMPLETE_COMMIT, True): EndTxnResult.REPEATED,\n(TransactionState.COMPLETE_COMMIT, False): EndTxnResult.REPEATED",
         ),
         Planted(
             "an abort after the commit succeeds (version 2)", f"{ENDS}:ENDS_V2",
-            "(State.COMPLETE_COMMIT, False, True): Ends.INVALID", "(State.COMPLETE_COMMIT, False, True): Ends.REPEATED",
+            "(TransactionState.COMPLETE_COMMIT, False, True): EndTxnResult.INVALID", "(TransactionState.COMPLETE_COMMIT, False, True): EndTxnResult.REPEATED",
         ),
         Planted(
             "records show before their markers", f"{PARTITION_LOG}:PartitionLog.last_stable_offset",

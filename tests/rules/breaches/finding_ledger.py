@@ -61,7 +61,7 @@ BREACHES = {
         ),
         Planted(
             "a decision that lives in a note only is not shown", f"{HISTORY}:_Behind._of_a_note",
-            "return Entry(record.pipeline, record.where, note.offset, record.written_ms, decision)", "return None",
+            "return LedgerEntry(record.pipeline, record.where, note.offset, record.written_ms, decision)", "return None",
         ),
     ),
     "L3: A batch that is ended": (

@@ -270,7 +270,7 @@ BREACHES = {
             "if code == Code.INVALID_TIMESTAMP:", "if False:",
         ),
         Planted(
-            "a row without a time of its own is called a bad row", "pyspark_kafka_eos.client.writing.produce_refusals:Refused.error",
+            "a row without a time of its own is called a bad row", "pyspark_kafka_eos.client.writing.produce_refusals:RefusedBatch.error",
             "by_clock = self.machine_time and self.code == Code.INVALID_TIMESTAMP", "by_clock = False",
         ),
     ),

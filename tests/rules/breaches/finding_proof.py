@@ -49,21 +49,21 @@ BREACHES = {
     ),
     REMOVED: (
         Planted(
-            "less than was decided differs, whoever removed it", f"{COUNTING}:Part.add_batch",
+            "less than was decided differs, whoever removed it", f"{COUNTING}:CountedTransaction.add_batch",
             "if kind is MarkerKind.COMMIT and thinned and self.records < self.expected:", "if False:",
         ),
         Planted(
-            "the next marker of the producer is this transaction's", f"{COUNTING}:Part.add_batch",
+            "the next marker of the producer is this transaction's", f"{COUNTING}:CountedTransaction.add_batch",
             "if thinned and not self.records and info.producer_epoch > self.last_marker_epoch:", "if False:",
         ),
         Planted(
-            "records of a later epoch are this transaction's", f"{COUNTING}:Part.add_batch",
+            "records of a later epoch are this transaction's", f"{COUNTING}:CountedTransaction.add_batch",
             "elif thinned and info.producer_epoch != self.identity.epoch:", "elif False:",
         ),
     ),
     "V3: Dead letters beside rows": (
         Planted(
-            "a dead letter is digested with its time, as the rows are", f"{COUNTING}:Part.add_batch",
+            "a dead letter is digested with its time, as the rows are", f"{COUNTING}:CountedTransaction.add_batch",
             "self.buried_more += plain - stamped", "pass",
         ),
     ),

@@ -39,7 +39,7 @@ BREACHES = {
     ),
     LEADER: (
         Planted(
-            "the records that an answer names are not looked at", "pyspark_kafka_eos.client.writing.produce_refusals:Refused.error",
+            "the records that an answer names are not looked at", "pyspark_kafka_eos.client.writing.produce_refusals:RefusedBatch.error",
             "if self.code in (Code.INVALID_RECORD, Code.INVALID_TIMESTAMP):", "if False:",
         ),
         Planted(

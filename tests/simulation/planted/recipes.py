@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from embedded_kafka.faults.fault import Fault, Leader, Marker, Wire
+from embedded_kafka.faults.fault import Fault, LeaderFault, MarkerFault, WireFault
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
 from kafka_core import runtime
@@ -117,7 +117,7 @@ def forgotten(topic: str, *, commit: bool | None = True, transactional_id: str |
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
         scene.broker.node.parts.faults.inject(
-            Fault(Marker.FORGET, topic=topic, commit=commit, transactional_id=transactional_id, skip=skip)
+            Fault(MarkerFault.FORGET, topic=topic, commit=commit, transactional_id=transactional_id, skip=skip)
         )
         scene.world.fired["forgotten marker"] += 1
 
@@ -129,13 +129,13 @@ def late_marker(topic: str, seconds: float) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.inject(Fault(Marker.LATE, topic=topic, delay_ms=round(1000 * seconds)))
+        scene.broker.node.parts.faults.inject(Fault(MarkerFault.LATE, topic=topic, delay_ms=round(1000 * seconds)))
         scene.world.fired["late marker"] += 1
 
     return act
 
 
-def lost(api: str, action: Wire, seconds: float, transactional_id: str | None = None) -> Act:
+def lost(api: str, action: WireFault, seconds: float, transactional_id: str | None = None) -> Act:
     """For so long every request of an API is lost, or every answer to one."""
 
     def act(scene: Scene) -> None:
@@ -164,7 +164,7 @@ def slow(api: str, seconds: float, *, skip: int = 0, **of: str) -> Act:
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
         scene.broker.node.parts.faults.inject(
-            Fault(Wire.DELAY, api=api, delay_ms=round(1000 * seconds), skip=skip, **of)  # type: ignore[arg-type]
+            Fault(WireFault.DELAY, api=api, delay_ms=round(1000 * seconds), skip=skip, **of)  # type: ignore[arg-type]
         )
         scene.world.fired[f"slow {api}"] += 1
 
@@ -176,7 +176,9 @@ def refused_for_now(api: str, code: Code, transactional_id: str) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.inject(Fault(Wire.ERROR, api=api, code=code, transactional_id=transactional_id))
+        scene.broker.node.parts.faults.inject(
+            Fault(WireFault.ERROR, api=api, code=code, transactional_id=transactional_id)
+        )
         scene.world.fired["refused for now"] += 1
 
     return act
@@ -201,12 +203,12 @@ def lose_in_election(scene: Scene, node: Node, where: TopicPartition) -> None:
         node.parts.leaders.elect(where, 0)
         node.parts.readers.wake(where)
         node.parts.faults.inject(
-            Fault(Wire.ERROR, api="DescribeProducers", code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic)
+            Fault(WireFault.ERROR, api="DescribeProducers", code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic)
         )
         scene.world.fired["records lost in an election"] += 1
 
 
-def answers_of(leader: Leader, end: int) -> Callable[[Scene, Node, TopicPartition], None]:
+def answers_of(leader: LeaderFault, end: int) -> Callable[[Scene, Node, TopicPartition], None]:
     """Another leader than the present one answers some times, whose log ends at this offset."""
 
     def act(scene: Scene, node: Node, where: TopicPartition) -> None:
@@ -318,10 +320,10 @@ RECIPES: Mapping[str, Faults] = {
     "an end refused for now": at(
         {"before-end": [refused_for_now("EndTxn", Code.COORDINATOR_LOAD_IN_PROGRESS, "pipe.0")]}
     ),
-    "Produce: answers lost": at({"after-init-producer-id": [lost("Produce", Wire.DROP_ANSWER, 0.05)]}),
-    "ends: answers lost": at({"before-end": [lost("EndTxn", Wire.DROP_ANSWER, 5, "pipe.0")]}),
+    "Produce: answers lost": at({"after-init-producer-id": [lost("Produce", WireFault.DROP_ANSWER, 0.05)]}),
+    "ends: answers lost": at({"before-end": [lost("EndTxn", WireFault.DROP_ANSWER, 5, "pipe.0")]}),
     "one end lost, driver frozen": at(
-        {"before-end": [lost("EndTxn", Wire.DROP_REQUEST, 30, "pipe.1"), later(0.02, frozen(30))]}
+        {"before-end": [lost("EndTxn", WireFault.DROP_REQUEST, 30, "pipe.1"), later(0.02, frozen(30))]}
     ),
     "the ends' answers held up": at({"before-end": [cut("broker", "driver")]}),
     "the ends held up": at({"before-end": [cut("driver", "broker")]}),
@@ -360,11 +362,11 @@ RECIPES: Mapping[str, Faults] = {
     "driver killed before the note, ids expired, a former leader of the output answers": at(
         {
             "after-note-ended": [another_leader],
-            ("before-note-ended", 2): [rest(8), each_output(answers_of(Leader.STALE, 1)), KILL],
+            ("before-note-ended", 2): [rest(8), each_output(answers_of(LeaderFault.STALE, 1)), KILL],
         }
     ),
     "driver killed before the note, ids expired, a new leader of the output lags": at(
-        {("before-note-ended", 2): [rest(8), each_output(answers_of(Leader.LAGGING, 1)), KILL]}
+        {("before-note-ended", 2): [rest(8), each_output(answers_of(LeaderFault.LAGGING, 1)), KILL]}
     ),
     "driver killed behind the note, ids expired, records removed": at(
         {"after-note-ended": [rest(8), each_output(remove), KILL]}

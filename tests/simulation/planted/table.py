@@ -160,7 +160,7 @@ BUGS = (
     ),
     Bug(
         "a repair without an answer counts as durable", f"{TASK}:on_repair_unanswered",
-        "return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (ev.AskDecision(),)",
+        "return replace(value, state=CommitState.RECORD_UNKNOWN, reason=event.reason), (ev.AskDecision(),)",
         "return on_repair_durable(value, event)",
         takes_back="RECORD_UNKNOWN is a state", recipe="driver frozen before the ends, the repair held up",
     ),
@@ -226,7 +226,7 @@ BUGS = (
     Bug(
         "a slot without an answer is written again unproven", f"{TASK}:on_slot_unanswered",
         "return replace(after, tries={**value.tries, event.slot: tries}), (ev.ProveSlots((seal,)),)",
-        "return _conclude(_with(value, event.slot, Progress.LOST))",
+        "return _conclude(_with(value, event.slot, ParticipantState.LOST))",
         takes_back="an unanswered end is proven", recipe="the ends' answers held up",
     ),
     Bug(

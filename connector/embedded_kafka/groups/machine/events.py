@@ -17,7 +17,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the member's order of preference."""
 
 
-class Refusal(Enum):
+class GroupRefusal(Enum):
     """Why a request is not done; the names are Kafka's error codes."""
 
     COORDINATOR_NOT_AVAILABLE = "the group is gone"
@@ -138,7 +138,7 @@ class NotStored:
     """The move that `event` would have made is void, because it could not be written."""
 
     event: Join | Sync
-    refusal: Refusal
+    refusal: GroupRefusal
     now_ms: int
 
 
@@ -154,7 +154,7 @@ class AnswerJoin:
 
     ticket: int
     member_id: str
-    refusal: Refusal | None = None
+    refusal: GroupRefusal | None = None
     generation: int = -1
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -168,24 +168,24 @@ class AnswerSync:
     """The answer to a Sync."""
 
     ticket: int
-    refusal: Refusal | None = None
+    refusal: GroupRefusal | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerCode:
     """The answer to a Heartbeat, CommitOffsets or Delete, at once; None means success."""
 
-    refusal: Refusal | None = None
+    refusal: GroupRefusal | None = None
 
 
 @dataclass(frozen=True)
 class AnswerLeave:
     """The answer to a Leave, per member in its order."""
 
-    refusals: tuple[Refusal | None, ...]
+    refusals: tuple[GroupRefusal | None, ...]
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,6 @@ class Store:
     required: bool
 
 
-Effect = AnswerJoin | AnswerSync | Answer | AnswerLeave | Store
+Effect = AnswerJoin | AnswerSync | AnswerCode | AnswerLeave | Store
 
 Assignments = Mapping[str, bytes]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from embedded_kafka.groups.machine.events import AnswerJoin, Join, Refusal, Store
+from embedded_kafka.groups.machine.events import AnswerJoin, GroupRefusal, Join, Store
 from embedded_kafka.groups.machine.members import Member, common_protocols, elect_protocol, static_holder
 from embedded_kafka.groups.machine.rebalance import answer_with_generation, prepare, try_to_complete
-from embedded_kafka.groups.machine.value import Draft, Group, State, Step, refusal_of
+from embedded_kafka.groups.machine.value import Draft, Group, GroupState, Step, refusal_of
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a member that never got an answer may wait for its first one: Kafka's value. A member cannot send heartbeats
@@ -22,16 +22,16 @@ before it has its id; without this limit a client that gave up would keep its pl
 
 
 def _has_room(group: Group, member_id: str) -> bool:
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         return True
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is GroupState.PREPARING_REBALANCE:
         joined = [each for each, member in group.members.items() if member.join_ticket is not None]
         return member_id in joined or len(joined) < group.limits.max_members
     return member_id in group.members or len(group.members) < group.limits.max_members
 
 
 def _supports(group: Group, event: Join) -> bool:
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         return bool(event.protocol_type and event.protocols)
     if group.protocol_type != event.protocol_type or not event.protocols:
         return False
@@ -46,12 +46,12 @@ Replaced = Callable[[Draft, Join, str | None], None]
 
 def _join(group: Group, event: Join, rejoined: Rejoined, replaced: Replaced) -> Step:
     draft = Draft(group)
-    refusal: Refusal | None = None
+    refusal: GroupRefusal | None = None
     if not _has_room(group, event.member_id):
         draft.remove(event.member_id)
-        draft.say(AnswerJoin(event.ticket, "", Refusal.GROUP_MAX_SIZE_REACHED))
+        draft.say(AnswerJoin(event.ticket, "", GroupRefusal.GROUP_MAX_SIZE_REACHED))
     elif not _supports(group, event):
-        refusal = Refusal.INCONSISTENT_GROUP_PROTOCOL
+        refusal = GroupRefusal.INCONSISTENT_GROUP_PROTOCOL
     elif not event.member_id:
         _join_unknown(draft, event, replaced)
     elif event.member_id in group.pending:
@@ -59,7 +59,7 @@ def _join(group: Group, event: Join, rejoined: Rejoined, replaced: Replaced) -> 
             _add(draft, event, event.member_id)
         else:
             # Ids are reserved for dynamic members only, so no client that follows the protocol comes here.
-            refusal = Refusal.UNKNOWN_SERVER_ERROR
+            refusal = GroupRefusal.UNKNOWN_SERVER_ERROR
     else:
         refusal = refusal_of(group, event.member_id, event.instance_id)
         if refusal is None:
@@ -79,10 +79,10 @@ def _join_unknown(draft: Draft, event: Join, replaced: Replaced) -> None:
     elif event.instance_id is not None or not event.require_known_member_id:
         _add(draft, event, new_id)
     elif len(group.pending) >= group.limits.max_members:
-        draft.say(AnswerJoin(event.ticket, "", Refusal.GROUP_MAX_SIZE_REACHED))
+        draft.say(AnswerJoin(event.ticket, "", GroupRefusal.GROUP_MAX_SIZE_REACHED))
     else:
         draft.set(pending={**group.pending, new_id: event.now_ms + event.session_timeout_ms})
-        draft.say(AnswerJoin(event.ticket, new_id, Refusal.MEMBER_ID_REQUIRED))
+        draft.say(AnswerJoin(event.ticket, new_id, GroupRefusal.MEMBER_ID_REQUIRED))
 
 
 def _add(draft: Draft, event: Join, member_id: str) -> None:
@@ -105,7 +105,7 @@ def _add(draft: Draft, event: Join, member_id: str) -> None:
         pending={each: at for each, at in group.pending.items() if each != member_id},
     )
     draft.put(member)
-    if group.state is not State.PREPARING_REBALANCE:
+    if group.state is not GroupState.PREPARING_REBALANCE:
         prepare(draft, event.now_ms)
     elif group.initial is not None and group.generation == 0:
         draft.set(initial=replace(group.initial, joined=True))
@@ -113,7 +113,7 @@ def _add(draft: Draft, event: Join, member_id: str) -> None:
 
 def _replace_static(draft: Draft, event: Join, old: Member) -> None:
     group, new_id = draft.group, event.new_member_id
-    draft.refuse_waiting(old, Refusal.FENCED_INSTANCE_ID, old.member_id)
+    draft.refuse_waiting(old, GroupRefusal.FENCED_INSTANCE_ID, old.member_id)
     member = replace(
         old,
         member_id=new_id,
@@ -139,7 +139,7 @@ def _update(draft: Draft, event: Join) -> None:
     member = draft.group.members[event.member_id]
     if member.join_ticket is not None:
         # The member asked again, so no client reads the answer to its earlier request; but that request waits here.
-        draft.say(AnswerJoin(member.join_ticket, member.member_id, Refusal.REBALANCE_IN_PROGRESS))
+        draft.say(AnswerJoin(member.join_ticket, member.member_id, GroupRefusal.REBALANCE_IN_PROGRESS))
     draft.put(
         replace(
             member,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from embedded_kafka.groups.machine.events import (
-    Answer,
+    AnswerCode,
     AnswerJoin,
     AnswerLeave,
     AnswerSync,
@@ -27,12 +27,12 @@ from embedded_kafka.groups.machine.events import (
     Delete,
     Effect,
     Event,
+    GroupRefusal,
     Heartbeat,
     Join,
     Leave,
     Loaded,
     NotStored,
-    Refusal,
     Store,
     Sync,
     Tick,
@@ -46,13 +46,13 @@ from embedded_kafka.groups.machine.joining import (
 )
 from embedded_kafka.groups.machine.members import Member, static_holder
 from embedded_kafka.groups.machine.rebalance import prepare, try_to_complete
-from embedded_kafka.groups.machine.value import Draft, Group, InitialDelay, Limits, State, Step, refusal_of
+from embedded_kafka.groups.machine.value import Draft, Group, GroupState, InitialDelay, Limits, Step, refusal_of
 from kafka_core.table import Move, Moves, step
 
 __all__ = [
     "MOVES",
     "NEW_MEMBER_JOIN_TIMEOUT_MS",
-    "Answer",
+    "AnswerCode",
     "AnswerJoin",
     "AnswerLeave",
     "AnswerSync",
@@ -62,6 +62,8 @@ __all__ = [
     "Effect",
     "Event",
     "Group",
+    "GroupRefusal",
+    "GroupState",
     "Heartbeat",
     "InitialDelay",
     "Join",
@@ -70,8 +72,6 @@ __all__ = [
     "Loaded",
     "Member",
     "NotStored",
-    "Refusal",
-    "State",
     "Store",
     "Sync",
     "Tick",
@@ -84,33 +84,33 @@ def handle(group: Group, event: Event) -> Step:
     return step(MOVES, group, event, "group")
 
 
-def _of_generation(group: Group, event: Heartbeat | Sync | CommitOffsets) -> Refusal | None:
+def _of_generation(group: Group, event: Heartbeat | Sync | CommitOffsets) -> GroupRefusal | None:
     refusal = refusal_of(group, event.member_id, event.instance_id)
     if refusal is None and event.generation != group.generation:
-        return Refusal.ILLEGAL_GENERATION
+        return GroupRefusal.ILLEGAL_GENERATION
     return refusal
 
 
 # ---- syncing
 
 
-def _sync_refusal(group: Group, event: Sync) -> Refusal | None:
+def _sync_refusal(group: Group, event: Sync) -> GroupRefusal | None:
     refusal = _of_generation(group, event)
     if refusal is None and (
         event.protocol_type not in (None, group.protocol_type) or event.protocol_name not in (None, group.protocol_name)
     ):
-        return Refusal.INCONSISTENT_GROUP_PROTOCOL
+        return GroupRefusal.INCONSISTENT_GROUP_PROTOCOL
     return refusal
 
 
 def on_sync_empty(group: Group, event: Sync) -> Step:
     """The group has no members."""
-    return group, (AnswerSync(event.ticket, Refusal.UNKNOWN_MEMBER_ID),)
+    return group, (AnswerSync(event.ticket, GroupRefusal.UNKNOWN_MEMBER_ID),)
 
 
 def on_sync_preparing(group: Group, event: Sync) -> Step:
     """Too late: join again."""
-    refusal = _sync_refusal(group, event) or Refusal.REBALANCE_IN_PROGRESS
+    refusal = _sync_refusal(group, event) or GroupRefusal.REBALANCE_IN_PROGRESS
     return group, (AnswerSync(event.ticket, refusal),)
 
 
@@ -123,13 +123,13 @@ def on_sync_completing(group: Group, event: Sync) -> Step:
     member = group.members[event.member_id]
     if member.sync_ticket is not None:
         # As in a repeated Join: no client reads this answer, but the earlier request waits here.
-        draft.say(AnswerSync(member.sync_ticket, Refusal.REBALANCE_IN_PROGRESS))
+        draft.say(AnswerSync(member.sync_ticket, GroupRefusal.REBALANCE_IN_PROGRESS))
     draft.put(replace(member, sync_ticket=event.ticket))
     _synced(draft, event.member_id)
     if event.member_id == group.leader:
         assignments: Assignments = dict(event.assignments)
         draft.set(
-            state=State.STABLE,
+            state=GroupState.STABLE,
             state_since_ms=event.now_ms,
             members={
                 each: replace(member, assignment=assignments.get(each, b""))
@@ -178,13 +178,13 @@ def on_return_not_stored(group: Group, event: NotStored) -> Step:
 
 def on_heartbeat_empty(group: Group, event: Heartbeat) -> Step:
     """The group has no members."""
-    return group, (Answer(Refusal.UNKNOWN_MEMBER_ID),)
+    return group, (AnswerCode(GroupRefusal.UNKNOWN_MEMBER_ID),)
 
 
 def on_heartbeat_preparing(group: Group, event: Heartbeat) -> Step:
     """The member's session is extended, and the member has to join again."""
     group, effects = on_heartbeat(group, event)
-    return group, (Answer(Refusal.REBALANCE_IN_PROGRESS),) if effects == (Answer(),) else effects
+    return group, (AnswerCode(GroupRefusal.REBALANCE_IN_PROGRESS),) if effects == (AnswerCode(),) else effects
 
 
 def on_heartbeat(group: Group, event: Heartbeat) -> Step:
@@ -193,13 +193,13 @@ def on_heartbeat(group: Group, event: Heartbeat) -> Step:
     draft = Draft(group)
     if refusal is None:
         draft.revive(event.member_id, event.now_ms)
-    draft.say(Answer(refusal))
+    draft.say(AnswerCode(refusal))
     return draft.step()
 
 
 def on_commit_empty(group: Group, event: CommitOffsets) -> Step:
     """A consumer without membership may commit; the group has no members."""
-    return group, (Answer(None if event.generation < 0 else Refusal.UNKNOWN_MEMBER_ID),)
+    return group, (AnswerCode(None if event.generation < 0 else GroupRefusal.UNKNOWN_MEMBER_ID),)
 
 
 def on_commit(group: Group, event: CommitOffsets) -> Step:
@@ -208,20 +208,20 @@ def on_commit(group: Group, event: CommitOffsets) -> Step:
     draft = Draft(group)
     if stranger:
         # Producers before KIP-447 name no member, so only the producer epoch fences their transactions.
-        draft.say(Answer(None if event.transactional else Refusal.UNKNOWN_MEMBER_ID))
+        draft.say(AnswerCode(None if event.transactional else GroupRefusal.UNKNOWN_MEMBER_ID))
         return draft.step()
     refusal = _of_generation(group, event)
     if refusal is None and not event.transactional:
         draft.revive(event.member_id, event.now_ms)
-    draft.say(Answer(refusal))
+    draft.say(AnswerCode(refusal))
     return draft.step()
 
 
 def on_commit_completing(group: Group, event: CommitOffsets) -> Step:
     """Only within transactions: a member has no partitions of this generation yet."""
     _, effects = on_commit(group, event)
-    if effects == (Answer(),) and not event.transactional:
-        return group, (Answer(Refusal.REBALANCE_IN_PROGRESS),)
+    if effects == (AnswerCode(),) and not event.transactional:
+        return group, (AnswerCode(GroupRefusal.REBALANCE_IN_PROGRESS),)
     return group, effects
 
 
@@ -231,23 +231,23 @@ def on_commit_completing(group: Group, event: CommitOffsets) -> Step:
 def on_leave(group: Group, event: Leave) -> Step:
     """Those that are members leave; the others rebalance."""
     draft = Draft(group)
-    refusals: list[Refusal | None] = []
+    refusals: list[GroupRefusal | None] = []
     members = len(group.members)
     for member_id, instance_id in event.members:
         refusals.append(_leave(draft, member_id, instance_id))
-    if len(draft.group.members) < members and group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+    if len(draft.group.members) < members and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         prepare(draft, event.now_ms)
     try_to_complete(draft, event.now_ms)
     draft.say(AnswerLeave(tuple(refusals)))
     return draft.step()
 
 
-def _leave(draft: Draft, member_id: str, instance_id: str | None) -> Refusal | None:
+def _leave(draft: Draft, member_id: str, instance_id: str | None) -> GroupRefusal | None:
     group = draft.group
     if not member_id:
         holder = None if instance_id is None else static_holder(group.members, instance_id)
         if holder is None:
-            return Refusal.UNKNOWN_MEMBER_ID
+            return GroupRefusal.UNKNOWN_MEMBER_ID
         draft.remove(holder)
         return None
     refusal = None if member_id in group.pending else refusal_of(group, member_id, instance_id)
@@ -271,8 +271,8 @@ def on_tick(group: Group, event: Tick) -> Step:
         for member_id in group.awaited:
             draft.remove(member_id)
     if draft.group.members.keys() != group.members.keys() and group.state in (
-        State.COMPLETING_REBALANCE,
-        State.STABLE,
+        GroupState.COMPLETING_REBALANCE,
+        GroupState.STABLE,
     ):
         prepare(draft, now_ms)
     try_to_complete(draft, now_ms)
@@ -281,20 +281,20 @@ def on_tick(group: Group, event: Tick) -> Step:
 
 def on_delete_empty(group: Group, event: Delete) -> Step:
     """Removed."""
-    return replace(group, state=State.DEAD, state_since_ms=event.now_ms), (Answer(),)
+    return replace(group, state=GroupState.DEAD, state_since_ms=event.now_ms), (AnswerCode(),)
 
 
 def on_delete(group: Group, event: Delete) -> Step:
     """Not while it has members."""
-    return group, (Answer(Refusal.NON_EMPTY_GROUP),)
+    return group, (AnswerCode(GroupRefusal.NON_EMPTY_GROUP),)
 
 
 def on_close(group: Group, event: Close) -> Step:
     """Every member that waits is refused with NOT_COORDINATOR, so it looks for the coordinator again."""
     draft = Draft(group)
     for member in group.members.values():
-        draft.refuse_waiting(member, Refusal.NOT_COORDINATOR, member.member_id)
-    draft.set(state=State.DEAD, members={}, pending={}, awaited=frozenset())
+        draft.refuse_waiting(member, GroupRefusal.NOT_COORDINATOR, member.member_id)
+    draft.set(state=GroupState.DEAD, members={}, pending={}, awaited=frozenset())
     return draft.step()
 
 
@@ -308,49 +308,59 @@ def on_loaded(group: Group, event: Loaded) -> Step:
     return draft.step()
 
 
-MOVES: Moves[State] = {
-    (State.EMPTY, Join): Move(on_join_empty, State.EMPTY, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE),
-    (State.EMPTY, Sync): Move(on_sync_empty, State.EMPTY),
-    (State.EMPTY, Heartbeat): Move(on_heartbeat_empty, State.EMPTY),
-    (State.EMPTY, Leave): Move(on_leave, State.EMPTY),
-    (State.EMPTY, CommitOffsets): Move(on_commit_empty, State.EMPTY),
-    (State.EMPTY, Tick): Move(on_tick, State.EMPTY),
-    (State.EMPTY, Delete): Move(on_delete_empty, State.DEAD),
-    (State.EMPTY, Close): Move(on_close, State.DEAD),
-    (State.EMPTY, Loaded): Move(on_loaded, State.EMPTY),
-    (State.PREPARING_REBALANCE, Join): Move(on_join_preparing, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE),
-    (State.PREPARING_REBALANCE, Sync): Move(on_sync_preparing, State.PREPARING_REBALANCE),
-    (State.PREPARING_REBALANCE, Heartbeat): Move(on_heartbeat_preparing, State.PREPARING_REBALANCE),
-    (State.PREPARING_REBALANCE, Leave): Move(
-        on_leave, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.EMPTY
+MOVES: Moves[GroupState] = {
+    (GroupState.EMPTY, Join): Move(
+        on_join_empty, GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE
     ),
-    (State.PREPARING_REBALANCE, CommitOffsets): Move(on_commit, State.PREPARING_REBALANCE),
-    (State.PREPARING_REBALANCE, Tick): Move(
-        on_tick, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.EMPTY
+    (GroupState.EMPTY, Sync): Move(on_sync_empty, GroupState.EMPTY),
+    (GroupState.EMPTY, Heartbeat): Move(on_heartbeat_empty, GroupState.EMPTY),
+    (GroupState.EMPTY, Leave): Move(on_leave, GroupState.EMPTY),
+    (GroupState.EMPTY, CommitOffsets): Move(on_commit_empty, GroupState.EMPTY),
+    (GroupState.EMPTY, Tick): Move(on_tick, GroupState.EMPTY),
+    (GroupState.EMPTY, Delete): Move(on_delete_empty, GroupState.DEAD),
+    (GroupState.EMPTY, Close): Move(on_close, GroupState.DEAD),
+    (GroupState.EMPTY, Loaded): Move(on_loaded, GroupState.EMPTY),
+    (GroupState.PREPARING_REBALANCE, Join): Move(
+        on_join_preparing, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
     ),
-    (State.PREPARING_REBALANCE, Delete): Move(on_delete, State.PREPARING_REBALANCE),
-    (State.PREPARING_REBALANCE, Close): Move(on_close, State.DEAD),
-    (State.COMPLETING_REBALANCE, Join): Move(on_join_completing, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE),
-    (State.COMPLETING_REBALANCE, Sync): Move(on_sync_completing, State.COMPLETING_REBALANCE, State.STABLE),
-    (State.COMPLETING_REBALANCE, Heartbeat): Move(on_heartbeat, State.COMPLETING_REBALANCE),
-    (State.COMPLETING_REBALANCE, Leave): Move(
-        on_leave, State.COMPLETING_REBALANCE, State.EMPTY, State.PREPARING_REBALANCE
+    (GroupState.PREPARING_REBALANCE, Sync): Move(on_sync_preparing, GroupState.PREPARING_REBALANCE),
+    (GroupState.PREPARING_REBALANCE, Heartbeat): Move(on_heartbeat_preparing, GroupState.PREPARING_REBALANCE),
+    (GroupState.PREPARING_REBALANCE, Leave): Move(
+        on_leave, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY
     ),
-    (State.COMPLETING_REBALANCE, CommitOffsets): Move(on_commit_completing, State.COMPLETING_REBALANCE),
-    (State.COMPLETING_REBALANCE, Tick): Move(
-        on_tick, State.COMPLETING_REBALANCE, State.EMPTY, State.PREPARING_REBALANCE
+    (GroupState.PREPARING_REBALANCE, CommitOffsets): Move(on_commit, GroupState.PREPARING_REBALANCE),
+    (GroupState.PREPARING_REBALANCE, Tick): Move(
+        on_tick, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY
     ),
-    (State.COMPLETING_REBALANCE, Delete): Move(on_delete, State.COMPLETING_REBALANCE),
-    (State.COMPLETING_REBALANCE, Close): Move(on_close, State.DEAD),
-    (State.COMPLETING_REBALANCE, NotStored): Move(on_assignment_not_stored, State.PREPARING_REBALANCE),
-    (State.STABLE, Join): Move(on_join_stable, State.STABLE, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE),
-    (State.STABLE, Sync): Move(on_sync_stable, State.STABLE),
-    (State.STABLE, Heartbeat): Move(on_heartbeat, State.STABLE),
-    (State.STABLE, Leave): Move(on_leave, State.STABLE, State.EMPTY, State.PREPARING_REBALANCE),
-    (State.STABLE, CommitOffsets): Move(on_commit, State.STABLE),
-    (State.STABLE, Tick): Move(on_tick, State.STABLE, State.EMPTY, State.PREPARING_REBALANCE),
-    (State.STABLE, Delete): Move(on_delete, State.STABLE),
-    (State.STABLE, Close): Move(on_close, State.DEAD),
-    (State.STABLE, Loaded): Move(on_loaded, State.STABLE, State.PREPARING_REBALANCE),
-    (State.STABLE, NotStored): Move(on_return_not_stored, State.STABLE),
+    (GroupState.PREPARING_REBALANCE, Delete): Move(on_delete, GroupState.PREPARING_REBALANCE),
+    (GroupState.PREPARING_REBALANCE, Close): Move(on_close, GroupState.DEAD),
+    (GroupState.COMPLETING_REBALANCE, Join): Move(
+        on_join_completing, GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE
+    ),
+    (GroupState.COMPLETING_REBALANCE, Sync): Move(
+        on_sync_completing, GroupState.COMPLETING_REBALANCE, GroupState.STABLE
+    ),
+    (GroupState.COMPLETING_REBALANCE, Heartbeat): Move(on_heartbeat, GroupState.COMPLETING_REBALANCE),
+    (GroupState.COMPLETING_REBALANCE, Leave): Move(
+        on_leave, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.PREPARING_REBALANCE
+    ),
+    (GroupState.COMPLETING_REBALANCE, CommitOffsets): Move(on_commit_completing, GroupState.COMPLETING_REBALANCE),
+    (GroupState.COMPLETING_REBALANCE, Tick): Move(
+        on_tick, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.PREPARING_REBALANCE
+    ),
+    (GroupState.COMPLETING_REBALANCE, Delete): Move(on_delete, GroupState.COMPLETING_REBALANCE),
+    (GroupState.COMPLETING_REBALANCE, Close): Move(on_close, GroupState.DEAD),
+    (GroupState.COMPLETING_REBALANCE, NotStored): Move(on_assignment_not_stored, GroupState.PREPARING_REBALANCE),
+    (GroupState.STABLE, Join): Move(
+        on_join_stable, GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE
+    ),
+    (GroupState.STABLE, Sync): Move(on_sync_stable, GroupState.STABLE),
+    (GroupState.STABLE, Heartbeat): Move(on_heartbeat, GroupState.STABLE),
+    (GroupState.STABLE, Leave): Move(on_leave, GroupState.STABLE, GroupState.EMPTY, GroupState.PREPARING_REBALANCE),
+    (GroupState.STABLE, CommitOffsets): Move(on_commit, GroupState.STABLE),
+    (GroupState.STABLE, Tick): Move(on_tick, GroupState.STABLE, GroupState.EMPTY, GroupState.PREPARING_REBALANCE),
+    (GroupState.STABLE, Delete): Move(on_delete, GroupState.STABLE),
+    (GroupState.STABLE, Close): Move(on_close, GroupState.DEAD),
+    (GroupState.STABLE, Loaded): Move(on_loaded, GroupState.STABLE, GroupState.PREPARING_REBALANCE),
+    (GroupState.STABLE, NotStored): Move(on_return_not_stored, GroupState.STABLE),
 }

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embedded_kafka.groups.machine.events import AnswerJoin, Refusal, Store
+from embedded_kafka.groups.machine.events import AnswerJoin, GroupRefusal, Store
 from embedded_kafka.groups.machine.members import elect_protocol
-from embedded_kafka.groups.machine.value import Draft, Group, InitialDelay, State
+from embedded_kafka.groups.machine.value import Draft, Group, GroupState, InitialDelay
 
 
 def _rebalance_timeout_ms(group: Group) -> int:
@@ -21,16 +21,16 @@ def _rebalance_timeout_ms(group: Group) -> int:
 def prepare(draft: Draft, now_ms: int) -> None:
     """All members have to join again. The caller tries to complete afterwards, because all may be there already."""
     group = draft.group
-    if group.state is State.COMPLETING_REBALANCE:
-        draft.answer_syncs(Refusal.REBALANCE_IN_PROGRESS, now_ms)
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        draft.answer_syncs(GroupRefusal.REBALANCE_IN_PROGRESS, now_ms)
     initial = None
     wait_ms = _rebalance_timeout_ms(group)
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         delay_ms = group.limits.initial_rebalance_delay_ms
         initial = InitialDelay(delay_ms, max(wait_ms - delay_ms, 0))
         wait_ms = delay_ms
     draft.set(
-        state=State.PREPARING_REBALANCE,
+        state=GroupState.PREPARING_REBALANCE,
         state_since_ms=now_ms,
         awaited=frozenset(),
         sync_deadline_ms=None,
@@ -42,7 +42,7 @@ def prepare(draft: Draft, now_ms: int) -> None:
 def try_to_complete(draft: Draft, now_ms: int) -> None:
     """Begin the next generation if all have joined, or if the time for it is over; nothing in any other state."""
     group = draft.group
-    if group.state is not State.PREPARING_REBALANCE or group.join_deadline_ms is None:
+    if group.state is not GroupState.PREPARING_REBALANCE or group.join_deadline_ms is None:
         return
     due = now_ms >= group.join_deadline_ms
     initial = group.initial
@@ -70,7 +70,7 @@ def _complete(draft: Draft, now_ms: int) -> None:
     members = draft.group.members
     if not members:
         draft.set(
-            state=State.EMPTY,
+            state=GroupState.EMPTY,
             state_since_ms=now_ms,
             generation=draft.group.generation + 1,
             protocol_name=None,
@@ -85,7 +85,7 @@ def _complete(draft: Draft, now_ms: int) -> None:
         draft.set(join_deadline_ms=now_ms + _rebalance_timeout_ms(draft.group), initial=None)
         return
     draft.set(
-        state=State.COMPLETING_REBALANCE,
+        state=GroupState.COMPLETING_REBALANCE,
         state_since_ms=now_ms,
         generation=draft.group.generation + 1,
         protocol_name=elect_protocol(members),

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from embedded_kafka.groups.machine.events import AnswerJoin, AnswerSync, Effect, Refusal
+from embedded_kafka.groups.machine.events import AnswerJoin, AnswerSync, Effect, GroupRefusal
 from embedded_kafka.groups.machine.members import Member, Members, static_holder
 
 
-class State(Enum):
+class GroupState(Enum):
     """How far the group is."""
 
     EMPTY = "no members; there may be committed offsets"
@@ -57,7 +57,7 @@ class Group:
 
     group_id: str
     limits: Limits = Limits()
-    state: State = State.EMPTY
+    state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -113,7 +113,7 @@ class Draft:
         member = self.group.members[member_id]
         self.put(replace(member, deadline_ms=now_ms + member.session_timeout_ms))
 
-    def answer_syncs(self, refusal: Refusal | None, now_ms: int) -> None:
+    def answer_syncs(self, refusal: GroupRefusal | None, now_ms: int) -> None:
         """Answer all members that wait for an assignment; their sessions restart."""
         group = self.group
         for member in group.members.values():
@@ -128,7 +128,7 @@ class Draft:
             self.say(answer)
             self.put(replace(member, sync_ticket=None, deadline_ms=now_ms + member.session_timeout_ms))
 
-    def refuse_waiting(self, member: Member, refusal: Refusal, told_id: str) -> None:
+    def refuse_waiting(self, member: Member, refusal: GroupRefusal, told_id: str) -> None:
         """Refuse the requests whose answers the member waits for."""
         if member.join_ticket is not None:
             self.say(AnswerJoin(member.join_ticket, told_id, refusal))
@@ -140,7 +140,7 @@ class Draft:
         group = self.group
         member = group.members.get(member_id)
         if member is not None:
-            self.refuse_waiting(member, Refusal.UNKNOWN_MEMBER_ID, "")
+            self.refuse_waiting(member, GroupRefusal.UNKNOWN_MEMBER_ID, "")
         members = {each: kept for each, kept in group.members.items() if each != member_id}
         self.set(
             members=members,
@@ -150,12 +150,12 @@ class Draft:
         )
 
 
-def refusal_of(group: Group, member_id: str, instance_id: str | None) -> Refusal | None:
+def refusal_of(group: Group, member_id: str, instance_id: str | None) -> GroupRefusal | None:
     """Why these ids are no member's, or are a replaced static member's; None for a member."""
     if instance_id is not None:
         holder = static_holder(group.members, instance_id)
         if holder is None:
-            return Refusal.UNKNOWN_MEMBER_ID
+            return GroupRefusal.UNKNOWN_MEMBER_ID
         if holder != member_id:
-            return Refusal.FENCED_INSTANCE_ID
-    return None if member_id in group.members else Refusal.UNKNOWN_MEMBER_ID
+            return GroupRefusal.FENCED_INSTANCE_ID
+    return None if member_id in group.members else GroupRefusal.UNKNOWN_MEMBER_ID

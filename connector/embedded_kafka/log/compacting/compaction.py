@@ -25,7 +25,7 @@ from typing import Final
 from embedded_kafka.log import contents, records
 from embedded_kafka.log.compacting import cleaning, rewriting
 from embedded_kafka.log.compacting.cleaning import Due
-from embedded_kafka.log.contents import Place
+from embedded_kafka.log.contents import RecordPlace
 from embedded_kafka.log.producers import Producers
 from embedded_kafka.log.records import BatchHeader
 from embedded_kafka.log.segments import swap
@@ -89,7 +89,7 @@ def _part(name: bytes) -> int:
     return (name[-1] ^ name[len(name) // 2]) & 63 if name else 0
 
 
-class Transactions:
+class CleanedTransactions:
     """The transactions of the batches on a walk through the log, oldest first."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Compaction:
             return
         if swap.clean_up_to(self._directory) is None:
             swap.note(self._directory, self.due.start)
-        transactions = Transactions()
+        transactions = CleanedTransactions()
         try:
             for group in cleaning.groups(self._segments[:-1], reached, self._config.segment_bytes):
                 replaced = yield from self._clean(group, transactions)
@@ -179,7 +179,7 @@ class Compaction:
     # ---- first pass: find the latest record of each key
 
     def _look(self) -> Steps:
-        transactions = Transactions()
+        transactions = CleanedTransactions()
         for segment in self._segments[:-1]:
             if segment.end_offset <= self.due.start or segment.base_offset >= self.due.end:
                 continue
@@ -217,7 +217,7 @@ class Compaction:
 
     # ---- second pass: write the remaining records into new segments
 
-    def _clean(self, group: list[Segment], transactions: Transactions) -> Generator[Blocking | None, None, bool]:
+    def _clean(self, group: list[Segment], transactions: CleanedTransactions) -> Generator[Blocking | None, None, bool]:
         """False: segments of the group were removed in the meantime, so nothing was replaced."""
         modified = group[-1].log.path.stat().st_mtime_ns
         cleaned = Segment(swap.begin(self._directory), group[0].base_offset, create=True)
@@ -246,7 +246,7 @@ class Compaction:
             cleaned.close()
 
     def _kept(
-        self, header: BatchHeader, batch: memoryview, transactions: Transactions, cleaned: Segment
+        self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions, cleaned: Segment
     ) -> Generator[Blocking | None, None, memoryview | bytes | None]:
         """The remaining batch: the batch itself, a smaller one, or None where nothing of it stays."""
         over = False
@@ -293,7 +293,7 @@ class Compaction:
         key, _ = rewriting.only_key(batch)
         return key is None or header.last_offset < self._offsets.get(key)
 
-    def _stays(self, header: BatchHeader, place: Place) -> bool:
+    def _stays(self, header: BatchHeader, place: RecordPlace) -> bool:
         offset = header.base_offset + place.offset_delta
         if offset > self._offsets.latest:
             return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embedded_kafka.log import records
-from embedded_kafka.log.contents import Place, packed
+from embedded_kafka.log.contents import RecordPlace, packed
 from embedded_kafka.log.records import HEADER_BYTES, BatchHeader
 
 _NO_TIMESTAMP = -1
@@ -30,7 +30,7 @@ def only_key(batch: memoryview) -> tuple[bytes | None, bool]:
     return None if size < 0 else bytes(batch[at:end]), get(batch, end)[0] >= 0
 
 
-def rebuilt(header: BatchHeader, body: bytes, kept: Sequence[Place], horizon_ms: int | None) -> bytes:
+def rebuilt(header: BatchHeader, body: bytes, kept: Sequence[RecordPlace], horizon_ms: int | None) -> bytes:
     """The batch with these of its records. `horizon_ms`: when its tombstones or its marker may be
     removed, if newly set."""
     if horizon_ms is None:
@@ -56,7 +56,7 @@ def emptied(header: BatchHeader) -> bytes:
     return bytes(records.framed(header._replace(attributes=attributes, base_timestamp_ms=_NO_TIMESTAMP, count=0), b""))
 
 
-def _at_distance(body: bytes, place: Place, timestamp_delta: int) -> bytes:
+def _at_distance(body: bytes, place: RecordPlace, timestamp_delta: int) -> bytes:
     _, attributes_at = records.get_varint(body, place.start)
     content = bytearray(body[attributes_at : attributes_at + 1])
     records.put_varint(content, timestamp_delta)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import crc32c
 
-from embedded_kafka.log.producer_state import REMEMBERED_BATCHES, ProducerState, RememberedBatch
+from embedded_kafka.log.producer_state import REMEMBERED_BATCHES, ProducerStateEntry, RememberedBatch
 from embedded_kafka.log.segments.files import write_whole
 
 _VERSION = 1
@@ -32,7 +32,7 @@ _ENTRIES_AT = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 
 
-def write(path: Path, states: Iterable[ProducerState]) -> None:
+def write(path: Path, states: Iterable[ProducerStateEntry]) -> None:
     """Write the complete file to disk; OSError leaves the old file in place."""
     entries = bytearray()
     count = 0
@@ -55,7 +55,7 @@ def write(path: Path, states: Iterable[ProducerState]) -> None:
     write_whole(path, content)
 
 
-def read(path: Path, now_ms: int) -> list[ProducerState] | None:
+def read(path: Path, now_ms: int) -> list[ProducerStateEntry] | None:
     """The states in the file, each last seen at `now_ms`; None where the file is missing or incomplete."""
     try:
         content = path.read_bytes()
@@ -68,7 +68,7 @@ def read(path: Path, now_ms: int) -> list[ProducerState] | None:
         return None
     if crc != crc32c.crc32c(memoryview(content)[_ENTRIES_AT:]):
         return None
-    states: dict[int, ProducerState] = {}
+    states: dict[int, ProducerStateEntry] = {}
     for entry in _ENTRY.iter_unpack(content[_HEAD.size :]):
         producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, open_since = entry
         batches = states[producer_id].batches if producer_id in states else ()
@@ -77,7 +77,7 @@ def read(path: Path, now_ms: int) -> list[ProducerState] | None:
             batches = ()
         elif not batches or batches[-1] != replace(batch, timestamp_ms=batches[-1].timestamp_ms):
             batches = (*batches, batch)[-REMEMBERED_BATCHES:]
-        states[producer_id] = ProducerState(
+        states[producer_id] = ProducerStateEntry(
             producer_id,
             epoch,
             coordinator_epoch,

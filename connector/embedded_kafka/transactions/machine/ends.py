@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from enum import Enum
 
-from embedded_kafka.transactions.machine.events import MAX_EPOCH, End, Entry, Refusal, State
+from embedded_kafka.transactions.machine.events import (
+    MAX_EPOCH,
+    End,
+    TransactionLogEntry,
+    TransactionRefusal,
+    TransactionState,
+)
 
 
-class Ends(Enum):
+class EndTxnResult(Enum):
     """The result of an EndTxn."""
 
     PREPARE = "the decision is logged"
@@ -22,36 +28,36 @@ class Ends(Enum):
     INVALID = "INVALID_TXN_STATE"
 
 
-_INVALID_V1 = {(state, commit): Ends.INVALID for state in State for commit in (True, False)}
+_INVALID_V1 = {(state, commit): EndTxnResult.INVALID for state in TransactionState for commit in (True, False)}
 
-ENDS_V1: dict[tuple[State, bool], Ends] = {
+ENDS_V1: dict[tuple[TransactionState, bool], EndTxnResult] = {
     **_INVALID_V1,
-    (State.ONGOING, True): Ends.PREPARE,
-    (State.ONGOING, False): Ends.PREPARE,
-    (State.PREPARE_COMMIT, True): Ends.WAIT,
-    (State.PREPARE_ABORT, False): Ends.WAIT,
-    (State.COMPLETE_COMMIT, True): Ends.REPEATED,
-    (State.COMPLETE_ABORT, False): Ends.REPEATED,
+    (TransactionState.ONGOING, True): EndTxnResult.PREPARE,
+    (TransactionState.ONGOING, False): EndTxnResult.PREPARE,
+    (TransactionState.PREPARE_COMMIT, True): EndTxnResult.WAIT,
+    (TransactionState.PREPARE_ABORT, False): EndTxnResult.WAIT,
+    (TransactionState.COMPLETE_COMMIT, True): EndTxnResult.REPEATED,
+    (TransactionState.COMPLETE_ABORT, False): EndTxnResult.REPEATED,
 }
 """(state, commit?) -> the result where the epoch is the current one; any other epoch is fenced."""
 
-ENDS_V2: dict[tuple[State, bool, bool], Ends] = {
-    (State.EMPTY, True, False): Ends.INVALID,
-    (State.EMPTY, False, False): Ends.PREPARE,
-    (State.ONGOING, True, False): Ends.PREPARE,
-    (State.ONGOING, False, False): Ends.PREPARE,
-    (State.PREPARE_COMMIT, True, True): Ends.WAIT,
-    (State.PREPARE_COMMIT, False, True): Ends.INVALID,
-    (State.PREPARE_ABORT, True, True): Ends.INVALID,
-    (State.PREPARE_ABORT, False, True): Ends.WAIT,
-    (State.COMPLETE_COMMIT, True, True): Ends.REPEATED,
-    (State.COMPLETE_COMMIT, False, True): Ends.INVALID,
-    (State.COMPLETE_COMMIT, True, False): Ends.INVALID,
-    (State.COMPLETE_COMMIT, False, False): Ends.PREPARE,
-    (State.COMPLETE_ABORT, True, True): Ends.INVALID,
-    (State.COMPLETE_ABORT, False, True): Ends.REPEATED,
-    (State.COMPLETE_ABORT, True, False): Ends.INVALID,
-    (State.COMPLETE_ABORT, False, False): Ends.PREPARE,
+ENDS_V2: dict[tuple[TransactionState, bool, bool], EndTxnResult] = {
+    (TransactionState.EMPTY, True, False): EndTxnResult.INVALID,
+    (TransactionState.EMPTY, False, False): EndTxnResult.PREPARE,
+    (TransactionState.ONGOING, True, False): EndTxnResult.PREPARE,
+    (TransactionState.ONGOING, False, False): EndTxnResult.PREPARE,
+    (TransactionState.PREPARE_COMMIT, True, True): EndTxnResult.WAIT,
+    (TransactionState.PREPARE_COMMIT, False, True): EndTxnResult.INVALID,
+    (TransactionState.PREPARE_ABORT, True, True): EndTxnResult.INVALID,
+    (TransactionState.PREPARE_ABORT, False, True): EndTxnResult.WAIT,
+    (TransactionState.COMPLETE_COMMIT, True, True): EndTxnResult.REPEATED,
+    (TransactionState.COMPLETE_COMMIT, False, True): EndTxnResult.INVALID,
+    (TransactionState.COMPLETE_COMMIT, True, False): EndTxnResult.INVALID,
+    (TransactionState.COMPLETE_COMMIT, False, False): EndTxnResult.PREPARE,
+    (TransactionState.COMPLETE_ABORT, True, True): EndTxnResult.INVALID,
+    (TransactionState.COMPLETE_ABORT, False, True): EndTxnResult.REPEATED,
+    (TransactionState.COMPLETE_ABORT, True, False): EndTxnResult.INVALID,
+    (TransactionState.COMPLETE_ABORT, False, False): EndTxnResult.PREPARE,
 }
 """(state, commit?, is it the epoch before?) -> the result; fenced where there is no row.
 
@@ -60,26 +66,26 @@ producer without an answer may abort a transaction that never reached the coordi
 where there is no transaction."""
 
 
-def judge_v1(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
+def judge_v1(entry: TransactionLogEntry, event: End, *, busy: bool) -> EndTxnResult | TransactionRefusal:
     """The result of an EndTxn up to version 4; `busy`: another change of the id is pending."""
     if event.identity.producer_id != entry.producer_id:
-        return Refusal.INVALID_PRODUCER_ID_MAPPING
+        return TransactionRefusal.INVALID_PRODUCER_ID_MAPPING
     if event.identity.epoch != entry.epoch:
-        return Refusal.PRODUCER_FENCED
-    return Refusal.CONCURRENT_TRANSACTIONS if busy else ENDS_V1[entry.state, event.commit]
+        return TransactionRefusal.PRODUCER_FENCED
+    return TransactionRefusal.CONCURRENT_TRANSACTIONS if busy else ENDS_V1[entry.state, event.commit]
 
 
-def judge_v2(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
+def judge_v2(entry: TransactionLogEntry, event: End, *, busy: bool) -> EndTxnResult | TransactionRefusal:
     """The result of an EndTxn from version 5 on."""
     if busy:
         # Checked first: while the markers of the last epoch are written, the next producer id is not here yet.
-        return Refusal.CONCURRENT_TRANSACTIONS
+        return TransactionRefusal.CONCURRENT_TRANSACTIONS
     given = event.identity
     # The end that is repeated has exchanged the producer id, because the epochs of the old one ran out.
     overflowed = given.producer_id == entry.previous_producer_id and given.epoch == MAX_EPOCH - 1 and entry.epoch == 0
     if given.producer_id != entry.producer_id and not overflowed:
-        return Refusal.INVALID_PRODUCER_ID_MAPPING
+        return TransactionRefusal.INVALID_PRODUCER_ID_MAPPING
     before = overflowed or entry.epoch == given.epoch + 1
     if not before and given.epoch != entry.epoch:
-        return Refusal.PRODUCER_FENCED
-    return ENDS_V2.get((entry.state, event.commit, before), Refusal.PRODUCER_FENCED)
+        return TransactionRefusal.PRODUCER_FENCED
+    return ENDS_V2.get((entry.state, event.commit, before), TransactionRefusal.PRODUCER_FENCED)

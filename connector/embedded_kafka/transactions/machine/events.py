@@ -4,7 +4,7 @@ Owns: the states, the logged value, the events and the effects of `moves`.
 Does not know: how the log, the wire or the markers look; numeric error codes.
 Invariants:
 - All values are frozen.
-- A `Refusal` is named as Kafka names the error code.
+- A `TransactionRefusal` is named as Kafka names the error code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH_BUMP_VERSION = 2
 """transaction.version from which every end bumps the epoch (KIP-890); 0 and 1 do not differ for the coordinator."""
 
 
-class State(Enum):
+class TransactionState(Enum):
     """Kafka's states of a transactional id."""
 
     EMPTY = "initialised, or never used: no transaction"
@@ -44,7 +44,7 @@ class State(Enum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-class Refusal(Enum):
+class TransactionRefusal(Enum):
     """Kafka's error codes that this machine returns; members are named as the codes are."""
 
     CONCURRENT_TRANSACTIONS = "another change of this id is under way; ask again"
@@ -55,7 +55,7 @@ class Refusal(Enum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TransactionLogEntry:
     """The log's entry for one transactional id. `state` DEAD stands for a tombstone.
 
     `previous_producer_id` is the one before the latest change (the same unless that change brought a new one),
@@ -66,7 +66,7 @@ class Entry:
     producer_id: int
     epoch: int = NO_EPOCH
     timeout_ms: int = 0
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = -1
     last_update_ms: int = -1
@@ -164,13 +164,13 @@ class Finish:
 
 
 @dataclass(frozen=True)
-class Resume:
+class StateLoaded:
     """The coordinator is back and has read its log."""
 
     now_ms: int
 
 
-Event = Init | Add | End | TimeOut | Expire | Logged | LogFailed | MarkerWritten | Finish | Resume
+Event = Init | Add | End | TimeOut | Expire | Logged | LogFailed | MarkerWritten | Finish | StateLoaded
 
 # ---- effects
 
@@ -179,21 +179,21 @@ Event = Init | Add | End | TimeOut | Expire | Logged | LogFailed | MarkerWritten
 class Log:
     """Append the entry; then hand in `Logged` or `LogFailed`, and append nothing else for this id before."""
 
-    entry: Entry
+    entry: TransactionLogEntry
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerIdentity:
     """The request is done; `identity` is the client's identity from now on."""
 
     identity: ProducerIdentity
 
 
 @dataclass(frozen=True)
-class Refuse:
+class RefuseRequest:
     """The request is refused and has changed nothing."""
 
-    refusal: Refusal
+    refusal: TransactionRefusal
     reason: str
 
 
@@ -217,4 +217,4 @@ class WriteMarkers:
     resumed: bool = False
 
 
-Effect = Log | Answer | Refuse | NeedProducerId | WriteMarkers
+Effect = Log | AnswerIdentity | RefuseRequest | NeedProducerId | WriteMarkers

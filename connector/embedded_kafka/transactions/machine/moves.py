@@ -16,16 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from embedded_kafka.transactions.machine.ends import Ends, judge_v1, judge_v2
+from embedded_kafka.transactions.machine.ends import EndTxnResult, judge_v1, judge_v2
 from embedded_kafka.transactions.machine.events import (
     EPOCH_BUMP_VERSION,
     MAX_EPOCH,
     NO_TIMEOUT_MS,
     Add,
-    Answer,
+    AnswerIdentity,
     Effect,
     End,
-    Entry,
     Event,
     Expire,
     Finish,
@@ -35,18 +34,19 @@ from embedded_kafka.transactions.machine.events import (
     Logged,
     MarkerWritten,
     NeedProducerId,
-    Refusal,
-    Refuse,
-    Resume,
-    State,
+    RefuseRequest,
+    StateLoaded,
     TimeOut,
+    TransactionLogEntry,
+    TransactionRefusal,
+    TransactionState,
     WriteMarkers,
 )
 from kafka_core.errors import IllegalMove
 from kafka_core.table import Move, Moves, step
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
 
-_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Transaction:
     """One transactional id: its entry in the log, and the change that is on its way into the log."""
 
     transactional_id: str
-    current: Entry
-    pending: Entry | None = None
+    current: TransactionLogEntry
+    pending: TransactionLogEntry | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionState:
         """The state as of the log."""
         return self.current.state
 
@@ -70,7 +70,7 @@ class Transaction:
         """Whether the open transaction is older than its timeout; never so for a two-phase one."""
         entry = self.current
         return (
-            entry.state is State.ONGOING
+            entry.state is TransactionState.ONGOING
             and self.pending is None
             and entry.timeout_ms != NO_TIMEOUT_MS
             and entry.start_ms + entry.timeout_ms < now_ms
@@ -88,23 +88,23 @@ class Transaction:
         A pending change does not postpone the time, because it may fail.
         """
         entry = self.current
-        if entry.state is State.ONGOING:
+        if entry.state is TransactionState.ONGOING:
             return None if entry.timeout_ms == NO_TIMEOUT_MS else entry.start_ms + entry.timeout_ms + 1
         return entry.last_update_ms + after_ms if (self.state, Expire) in MOVES else None
 
-    def verify(self, identity: ProducerIdentity, partition: TopicPartition) -> Refusal | None:
+    def verify(self, identity: ProducerIdentity, partition: TopicPartition) -> TransactionRefusal | None:
         """Whether this producer may write this partition now (KIP-890); a pending change is no obstacle.
 
         The partition stays part of the transaction until its marker is written.
         """
         entry = self.current
         if identity.producer_id != entry.producer_id:
-            return Refusal.INVALID_PRODUCER_ID_MAPPING
+            return TransactionRefusal.INVALID_PRODUCER_ID_MAPPING
         if identity.epoch != entry.epoch:
-            return Refusal.PRODUCER_FENCED
+            return TransactionRefusal.PRODUCER_FENCED
         if entry.state in _PREPARED:
-            return Refusal.CONCURRENT_TRANSACTIONS
-        return None if partition in entry.partitions else Refusal.TRANSACTION_ABORTABLE
+            return TransactionRefusal.CONCURRENT_TRANSACTIONS
+        return None if partition in entry.partitions else TransactionRefusal.TRANSACTION_ABORTABLE
 
 
 Step = tuple[Transaction, tuple[Effect, ...]]
@@ -115,29 +115,29 @@ def _prepare(value: Transaction, **changes: Any) -> Step:
     return replace(value, pending=entry), (Log(entry),)
 
 
-def _refuse(value: Transaction, refusal: Refusal, reason: str = "") -> Step:
-    return value, (Refuse(refusal, reason or refusal.value),)
+def _refuse(value: Transaction, refusal: TransactionRefusal, reason: str = "") -> Step:
+    return value, (RefuseRequest(refusal, reason or refusal.value),)
 
 
-def _checked(value: Transaction, identity: ProducerIdentity) -> Refusal | None:
+def _checked(value: Transaction, identity: ProducerIdentity) -> TransactionRefusal | None:
     if identity.producer_id != value.current.producer_id:
-        return Refusal.INVALID_PRODUCER_ID_MAPPING
-    return None if identity.epoch == value.current.epoch else Refusal.PRODUCER_FENCED
+        return TransactionRefusal.INVALID_PRODUCER_ID_MAPPING
+    return None if identity.epoch == value.current.epoch else TransactionRefusal.PRODUCER_FENCED
 
 
 # ---- InitProducerId
 
 
-def _barred(value: Transaction, event: Init) -> Refusal | None:
+def _barred(value: Transaction, event: Init) -> TransactionRefusal | None:
     if value.pending is not None:
-        return Refusal.CONCURRENT_TRANSACTIONS
+        return TransactionRefusal.CONCURRENT_TRANSACTIONS
     entry, expected = value.current, event.expected
     if expected is None or entry.epoch == NO_EPOCH or expected.producer_id == entry.producer_id:
         return None
     # The producer id was exchanged because its epochs ran out, and the answer with the new one may have been lost.
     if expected.producer_id == entry.previous_producer_id and expected.epoch >= MAX_EPOCH - 1:
         return None
-    return Refusal.PRODUCER_FENCED
+    return TransactionRefusal.PRODUCER_FENCED
 
 
 def on_init(value: Transaction, event: Init) -> Step:
@@ -148,7 +148,7 @@ def on_init(value: Transaction, event: Init) -> Step:
         return _refuse(value, refusal)
     entry, expected = value.current, event.expected
     fresh = {
-        "state": State.EMPTY,
+        "state": TransactionState.EMPTY,
         "timeout_ms": event.timeout_ms,
         "partitions": frozenset(),
         "start_ms": -1,
@@ -165,7 +165,7 @@ def on_init(value: Transaction, event: Init) -> Step:
         # No other producer was initialised in between: that would have set the last epoch to -1. (At epoch 32766 Kafka
         # answers UNKNOWN_SERVER_ERROR here: it checks for a used-up epoch before it checks for a repetition.)
         return _prepare(value, **fresh)
-    return _refuse(value, Refusal.PRODUCER_FENCED)
+    return _refuse(value, TransactionRefusal.PRODUCER_FENCED)
 
 
 def on_init_while_open(value: Transaction, event: Init) -> Step:
@@ -178,7 +178,7 @@ def on_init_while_open(value: Transaction, event: Init) -> Step:
 
 def on_init_while_ending(value: Transaction, event: Init) -> Step:
     """Ask again when the markers are written."""
-    return _refuse(value, _barred(value, event) or Refusal.CONCURRENT_TRANSACTIONS)
+    return _refuse(value, _barred(value, event) or TransactionRefusal.CONCURRENT_TRANSACTIONS)
 
 
 # ---- AddPartitionsToTxn
@@ -199,20 +199,20 @@ def on_add_while_ending(value: Transaction, event: Add) -> Step:
     # First of all checks since Kafka 4.0: the producer already has the identity of the next transaction,
     # which is not here before the end is complete. (3.9 checks the identity first.)
     refusal = None if value.pending is not None else _checked(value, event.identity)
-    return _refuse(value, refusal or Refusal.CONCURRENT_TRANSACTIONS)
+    return _refuse(value, refusal or TransactionRefusal.CONCURRENT_TRANSACTIONS)
 
 
 def _add(value: Transaction, event: Add, *, start_ms: int) -> Step:
     if value.pending is not None:
-        return _refuse(value, Refusal.CONCURRENT_TRANSACTIONS)
+        return _refuse(value, TransactionRefusal.CONCURRENT_TRANSACTIONS)
     refusal = _checked(value, event.identity)
     if refusal is not None:
         return _refuse(value, refusal)
-    if value.state is State.ONGOING and event.partitions <= value.current.partitions:
-        return value, (Answer(value.current.identity),)
+    if value.state is TransactionState.ONGOING and event.partitions <= value.current.partitions:
+        return value, (AnswerIdentity(value.current.identity),)
     return _prepare(
         value,
-        state=State.ONGOING,
+        state=TransactionState.ONGOING,
         partitions=value.current.partitions | event.partitions,
         start_ms=start_ms,
         last_update_ms=event.now_ms,
@@ -228,22 +228,22 @@ def on_end(value: Transaction, event: End) -> Step:
     bumps = event.version >= EPOCH_BUMP_VERSION
     judge = judge_v2 if bumps else judge_v1
     ends = judge(value.current, event, busy=value.pending is not None)
-    if isinstance(ends, Refusal):
+    if isinstance(ends, TransactionRefusal):
         return _refuse(value, ends)
-    if ends is Ends.PREPARE:
-        state = State.PREPARE_COMMIT if event.commit else State.PREPARE_ABORT
+    if ends is EndTxnResult.PREPARE:
+        state = TransactionState.PREPARE_COMMIT if event.commit else TransactionState.PREPARE_ABORT
         if bumps:
             return _prepare_bumped(value, state, event.now_ms, event.fresh_id)
         return _prepare(value, state=state, last_update_ms=event.now_ms, next_producer_id=NO_PRODUCER_ID, version=0)
-    if ends is Ends.REPEATED:
-        return value, (Answer(value.current.identity),)
-    if ends is Ends.WAIT:
-        return _refuse(value, Refusal.CONCURRENT_TRANSACTIONS)
+    if ends is EndTxnResult.REPEATED:
+        return value, (AnswerIdentity(value.current.identity),)
+    if ends is EndTxnResult.WAIT:
+        return _refuse(value, TransactionRefusal.CONCURRENT_TRANSACTIONS)
     what = "commit" if event.commit else "abort"
-    return _refuse(value, Refusal.INVALID_TXN_STATE, f"cannot {what} in state {value.state.kafka_name}")
+    return _refuse(value, TransactionRefusal.INVALID_TXN_STATE, f"cannot {what} in state {value.state.kafka_name}")
 
 
-def _prepare_bumped(value: Transaction, state: State, now_ms: int, fresh_id: int | None) -> Step:
+def _prepare_bumped(value: Transaction, state: TransactionState, now_ms: int, fresh_id: int | None) -> Step:
     entry = value.current
     if entry.exhausted and fresh_id is None:
         return value, (NeedProducerId(),)
@@ -255,7 +255,7 @@ def _prepare_bumped(value: Transaction, state: State, now_ms: int, fresh_id: int
         last_epoch=entry.epoch,
         next_producer_id=fresh_id if entry.exhausted else NO_PRODUCER_ID,
         # An abort without a transaction has no start, but a completed entry needs one.
-        start_ms=entry.start_ms if entry.state is State.ONGOING else now_ms,
+        start_ms=entry.start_ms if entry.state is TransactionState.ONGOING else now_ms,
         last_update_ms=now_ms,
         version=EPOCH_BUMP_VERSION,
     )
@@ -265,10 +265,10 @@ def _fence(value: Transaction, now_ms: int, server_version: int, fresh_id: int |
     # Bumped once: 4.0 and 4.1.0 bumped twice here under version 2 (KAFKA-19367), and KAFKA-20090 gave it a new producer
     # id where the epochs run out.
     if server_version >= EPOCH_BUMP_VERSION:
-        return _prepare_bumped(value, State.PREPARE_ABORT, now_ms, fresh_id)
+        return _prepare_bumped(value, TransactionState.PREPARE_ABORT, now_ms, fresh_id)
     return _prepare(
         value,
-        state=State.PREPARE_ABORT,
+        state=TransactionState.PREPARE_ABORT,
         epoch=min(value.current.epoch + 1, MAX_EPOCH),
         last_epoch=NO_EPOCH,
         last_update_ms=now_ms,
@@ -291,7 +291,7 @@ def on_expire(value: Transaction, event: Expire) -> Step:
     """Forget the id; nothing where it was used since."""
     if not value.expired(event.now_ms, event.after_ms):
         return value, ()
-    return _prepare(value, state=State.DEAD, partitions=frozenset())
+    return _prepare(value, state=TransactionState.DEAD, partitions=frozenset())
 
 
 # ---- the log and the markers
@@ -305,7 +305,7 @@ def on_logged(value: Transaction, event: Logged) -> Step:
     after = replace(value, current=entry, pending=None)
     if entry.state in _PREPARED:
         return _complete(after, event.now_ms, resumed=False)
-    return after, (Answer(entry.identity),)
+    return after, (AnswerIdentity(entry.identity),)
 
 
 def on_log_failed(value: Transaction, event: LogFailed) -> Step:
@@ -313,18 +313,18 @@ def on_log_failed(value: Transaction, event: LogFailed) -> Step:
     return (value, ()) if value.state in _PREPARED else (replace(value, pending=None), ())
 
 
-def on_resume(value: Transaction, event: Resume) -> Step:
+def on_resume(value: Transaction, event: StateLoaded) -> Step:
     """Carry out what was decided before the coordinator went away."""
     return _complete(value, event.now_ms, resumed=True)
 
 
 def _complete(value: Transaction, now_ms: int, *, resumed: bool) -> Step:
     entry = value.current
-    commit = entry.state is State.PREPARE_COMMIT
+    commit = entry.state is TransactionState.PREPARE_COMMIT
     overflows = entry.version >= EPOCH_BUMP_VERSION and entry.next_producer_id != NO_PRODUCER_ID
     completed = replace(
         entry,
-        state=State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT,
+        state=TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT,
         producer_id=entry.next_producer_id if overflows else entry.producer_id,
         epoch=0 if overflows else entry.epoch,
         previous_producer_id=entry.producer_id,
@@ -333,7 +333,7 @@ def _complete(value: Transaction, now_ms: int, *, resumed: bool) -> Step:
         last_update_ms=now_ms,
     )
     markers = WriteMarkers(entry.identity, commit, entry.partitions, entry.version, entry.last_update_ms, resumed)
-    return replace(value, pending=completed), (Answer(completed.identity), markers)
+    return replace(value, pending=completed), (AnswerIdentity(completed.identity), markers)
 
 
 def on_marker_written(value: Transaction, event: MarkerWritten) -> Step:
@@ -356,30 +356,37 @@ def on_completed(value: Transaction, event: Logged) -> Step:
     return replace(value, current=value.pending, pending=None), ()
 
 
-_IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+_IDLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
-_COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
-_BEGUN_OR_FENCED = (State.EMPTY, State.ONGOING, State.PREPARE_ABORT)
+_COMPLETED = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+_BEGUN_OR_FENCED = (TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
 """What may have been logged for an id without an open transaction; a fence is logged as an abort (KIP-890)."""
 _LOGGED = {
     **dict.fromkeys(_IDLE, _BEGUN_OR_FENCED),
-    State.ONGOING: (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT),
+    TransactionState.ONGOING: (
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+    ),
 }
 
-MOVES: Moves[State] = {
+MOVES: Moves[TransactionState] = {
     **{(state, Init): Move(on_init, state) for state in _IDLE},
-    (State.ONGOING, Init): Move(on_init_while_open, State.ONGOING),
+    (TransactionState.ONGOING, Init): Move(on_init_while_open, TransactionState.ONGOING),
     **{(state, Init): Move(on_init_while_ending, state) for state in _PREPARED},
     **{(state, Add): Move(on_add_first, state) for state in _IDLE},
-    (State.ONGOING, Add): Move(on_add_more, State.ONGOING),
+    (TransactionState.ONGOING, Add): Move(on_add_more, TransactionState.ONGOING),
     **{(state, Add): Move(on_add_while_ending, state) for state in _PREPARED},
-    **{(state, End): Move(on_end, state) for state in (*_IDLE, State.ONGOING, *_PREPARED)},
-    (State.ONGOING, TimeOut): Move(on_time_out, State.ONGOING),
+    **{(state, End): Move(on_end, state) for state in (*_IDLE, TransactionState.ONGOING, *_PREPARED)},
+    (TransactionState.ONGOING, TimeOut): Move(on_time_out, TransactionState.ONGOING),
     **{(state, Expire): Move(on_expire, state) for state in _IDLE},
-    **{(state, Logged): Move(on_logged, *_LOGGED[state]) for state in (*_IDLE, State.ONGOING)},
+    **{(state, Logged): Move(on_logged, *_LOGGED[state]) for state in (*_IDLE, TransactionState.ONGOING)},
     **{(state, Logged): Move(on_completed, _COMPLETED[state]) for state in _PREPARED},
-    **{(state, LogFailed): Move(on_log_failed, state) for state in (*_IDLE, State.ONGOING, *_PREPARED)},
-    **{(state, Resume): Move(on_resume, state) for state in _PREPARED},
+    **{(state, LogFailed): Move(on_log_failed, state) for state in (*_IDLE, TransactionState.ONGOING, *_PREPARED)},
+    **{(state, StateLoaded): Move(on_resume, state) for state in _PREPARED},
     **{(state, MarkerWritten): Move(on_marker_written, state) for state in _PREPARED},
     **{(state, Finish): Move(on_finish, state) for state in _PREPARED},
 }

@@ -33,7 +33,7 @@ class OffsetRange:
 
 
 @dataclass
-class Progress:
+class FetchProgress:
     """How far a range has been fetched.
 
     `boundary`: how far a reader may read, from the last answer. `topic_id`, `planned_epoch`: the log that the
@@ -59,7 +59,7 @@ class Progress:
     stays: bool = False
 
     @classmethod
-    def unread(cls, offsets: OffsetRange) -> Progress:
+    def unread(cls, offsets: OffsetRange) -> FetchProgress:
         """A range before its first read."""
         log = offsets.log or LogMark()
         return cls(

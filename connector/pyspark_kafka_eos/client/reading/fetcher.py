@@ -47,7 +47,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.net.network import Answer, Node, answers_within_ms
 from pyspark_kafka_eos.client.reading import absence
-from pyspark_kafka_eos.client.reading.fetch_progress import FIRST_WAIT_MS, OffsetRange, Progress
+from pyspark_kafka_eos.client.reading.fetch_progress import FIRST_WAIT_MS, FetchProgress, OffsetRange
 from pyspark_kafka_eos.client.reading.fetched_columns import columns_of, record_schema
 from pyspark_kafka_eos.client.reading.leader_epochs import KnownPart, ask_epochs, speaks_epochs
 from pyspark_kafka_eos.client.reading.log_reader import (
@@ -101,7 +101,7 @@ class _Asked:
     answer: Answer = None
 
 
-_Ranges = dict[TopicPartition, Progress]
+_Ranges = dict[TopicPartition, FetchProgress]
 
 
 class Fetcher:
@@ -143,7 +143,7 @@ class Fetcher:
         BatchTooLarge where one takes more than `max_unpacked_bytes`, BrokerUnavailable where no records arrived for the
         stall timeout (the message says how far the partition can be read). Batches yielded before an error stay valid.
         """
-        progress = {each.where: Progress.unread(each) for each in ranges if each.start < each.end}
+        progress = {each.where: FetchProgress.unread(each) for each in ranges if each.start < each.end}
         inbox: SimpleQueue[_Asked] = SimpleQueue()
         asked: set[int] = set()
         self._find_leaders(progress, set())
@@ -192,7 +192,7 @@ class Fetcher:
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in leaderless})
 
-    def _send_fetch(self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]) -> None:
+    def _send_fetch(self, leader: int, wanted: Sequence[FetchProgress], share: int, inbox: SimpleQueue[_Asked]) -> None:
         wait_ms = max(each.wait_ms for each in wanted)
         request = self._request(wanted, share, wait_ms)
         one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
@@ -206,11 +206,11 @@ class Fetcher:
 
         network.on_loop(lambda: network.send_on_loop(node, request, done))
 
-    def _epoch(self, each: Progress) -> int:
+    def _epoch(self, each: FetchProgress) -> int:
         # Stale metadata may name an older leader than the range was planned with: the newer counts.
         return max(self.cluster.leader_epoch(each.range.where), each.leader_epoch)
 
-    def _request(self, wanted: Sequence[Progress], max_bytes: int, wait_ms: int) -> FetchBuild:
+    def _request(self, wanted: Sequence[FetchProgress], max_bytes: int, wait_ms: int) -> FetchBuild:
         return FetchBuild.of(
             [
                 (
@@ -287,11 +287,11 @@ class Fetcher:
             self._find_leaders(progress, stale)
         return visible
 
-    def _is_of(self, one: _Asked, each: Progress) -> bool:
+    def _is_of(self, one: _Asked, each: FetchProgress) -> bool:
         """Whether an answer is from the leader trusted now: it may have changed during the request."""
         return one.epochs[each.range.where] == self._epoch(each) and not each.is_other_topic(self.cluster)
 
-    def _ask_ids(self, node: int, ranges: Iterable[Progress]) -> None:
+    def _ask_ids(self, node: int, ranges: Iterable[FetchProgress]) -> None:
         """Take the topics' ids as the broker has them that has just answered: an id that is unchanged behind an answer
         was the same when it was given. A topic that the answer lacks is found missing by the next request.
         """
@@ -314,7 +314,7 @@ class Fetcher:
             return None, name_of(answer.error_code)
         raise refusal(m.FetchRequest, answer.error_code, "a leader's partitions", "READ on the topics")
 
-    def _see(self, each: Progress, data: Any) -> list[Batch]:
+    def _see(self, each: FetchProgress, data: Any) -> list[Batch]:
         """Process a partition's part of an answer; returns its visible batches."""
         each.boundary = data.last_stable_offset if self._level else data.high_watermark
         aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
@@ -328,7 +328,7 @@ class Fetcher:
             each.last = "no records"
         return seen.batches
 
-    def _is_empty(self, each: Progress) -> None:
+    def _is_empty(self, each: FetchProgress) -> None:
         """Handle an empty answer where there should be records: wait longer the next time, and check whether
         compaction has removed everything before an open transaction, beyond which this reader may not
         read."""
@@ -366,7 +366,7 @@ class Fetcher:
 
     # ---- what can go wrong
 
-    def _stall(self, each: Progress, took_ms: float, last: str) -> None:
+    def _stall(self, each: FetchProgress, took_ms: float, last: str) -> None:
         each.stalled_ms += took_ms
         each.last = last
         if each.stalled_ms < self.stall_timeout_ms:
@@ -378,7 +378,7 @@ class Fetcher:
             {"partition": str(each.range.where), "offset": each.position, "end": each.range.end},
         )
 
-    def _out_of_range(self, each: Progress) -> None:
+    def _out_of_range(self, each: FetchProgress) -> None:
         where = each.range.where
         offsets = Offsets(self.cluster)
         try:
@@ -409,7 +409,7 @@ class Fetcher:
         changed = [each for each in progress.values() if each.range.where not in held]
         changed = [each for each in changed if each.has_new_leader(self.cluster)]
         if changed and speaks_epochs(self.cluster):
-            for part_of in (Progress.planned_part, Progress.read_part):
+            for part_of in (FetchProgress.planned_part, FetchProgress.read_part):
                 parts = {each.range.where: part for each in changed if (part := part_of(each)) is not None}
                 found = ask_epochs(self.cluster, parts)
                 held |= found.unsettled
@@ -422,7 +422,7 @@ class Fetcher:
                 each.trust(self.cluster)
         return held
 
-    def _cut(self, each: Progress, part: KnownPart, cut: int) -> None:
+    def _cut(self, each: FetchProgress, part: KnownPart, cut: int) -> None:
         since = f"from offset {cut} on" if cut >= 0 else "its leader does not report the offset"
         self._lose(
             each.range.where,

@@ -59,7 +59,7 @@ class LogMark:
 
 
 @dataclass(frozen=True)
-class End:
+class LogEnd:
     """The end of a partition for a reader, and the log that ends there."""
 
     offset: int
@@ -139,7 +139,7 @@ class Offsets:
         deadline_ms: int = 60_000,
         *,
         known: Mapping[TopicPartition, LogMark] | None = None,
-    ) -> dict[TopicPartition, End]:
+    ) -> dict[TopicPartition, LogEnd]:
         """Like `latest`, with the logs that end there, so that a later reader can verify the log.
 
         `known`: logs that the caller stands in. Of such a partition only a leader of that epoch or a later one is
@@ -268,7 +268,7 @@ class Offsets:
         isolation: str,
         deadline_ms: int,
         known: Mapping[TopicPartition, LogMark] | None = None,
-    ) -> dict[TopicPartition, End]:
+    ) -> dict[TopicPartition, LogEnd]:
         found = self._list(times, isolation, deadline_ms, known)
         for where, each in found.items():
             if each.offset < 0:
@@ -284,7 +284,7 @@ class Offsets:
         isolation: str,
         deadline_ms: int,
         known: Mapping[TopicPartition, LogMark] | None = None,
-    ) -> dict[TopicPartition, End]:
+    ) -> dict[TopicPartition, LogEnd]:
         level = ISOLATION_LEVELS[isolation]
         doubted: set[str] = set()
 
@@ -298,7 +298,7 @@ class Offsets:
                 doubted.clear()
             return self._list_request({where: times[where] for where in group}, level, least)
 
-        def judge(where: TopicPartition, part: m.Message) -> End | Again:
+        def judge(where: TopicPartition, part: m.Message) -> LogEnd | Again:
             found = judge_part(where, part)
             if isinstance(found, Again):
                 doubted.update([where.topic] if found.moved and least(where) >= 0 else ())
@@ -310,14 +310,14 @@ class Offsets:
                 )
             return found
 
-        def judge_part(where: TopicPartition, part: m.Message) -> End | Again:
+        def judge_part(where: TopicPartition, part: m.Message) -> LogEnd | Again:
             again = again_or_refuse(
                 m.ListOffsetsRequest.API_KEY,
                 part.error_code,
                 lambda _, code: refusal(m.ListOffsetsRequest, code, str(where), "DESCRIBE on the topic"),
                 where,
             )
-            return again or End(part.offset, LogMark(self.cluster.topic_id(where.topic), part.leader_epoch))
+            return again or LogEnd(part.offset, LogMark(self.cluster.topic_id(where.topic), part.leader_epoch))
 
         def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
             return BrokerUnavailable(

@@ -30,7 +30,7 @@ from pyspark_kafka_eos.client.net.network import Answer, Node
 from pyspark_kafka_eos.client.wire.produce import produce_request
 from pyspark_kafka_eos.client.wire.versions import Versions
 from pyspark_kafka_eos.client.writing import sequences as seq
-from pyspark_kafka_eos.client.writing.produce_refusals import Refused, answer_mismatch, outcome, removed
+from pyspark_kafka_eos.client.writing.produce_refusals import RefusedBatch, answer_mismatch, outcome, removed
 from pyspark_kafka_eos.model import SealedPartition, Traffic
 from pyspark_kafka_eos.records import Packed, stamp
 
@@ -164,7 +164,7 @@ class Delivery:
             return {
                 where: sequences.next_sequence
                 for where, sequences in each_partition
-                if sequences.state is seq.State.IDLE
+                if sequences.state is seq.SequencesState.IDLE
             }
 
         with self._changed:
@@ -386,7 +386,7 @@ class Delivery:
             self._apply(where, seq.Rejected(base, name_of(code)))
             held = self._held.get(token)
             data, machine_time = (held.data, held.machine_time) if held is not None else (b"", False)
-            refused = Refused.from_answer(where, partition, data, machine_time=machine_time)
+            refused = RefusedBatch.from_answer(where, partition, data, machine_time=machine_time)
             self._fail(refused.error(action, self.transactional_id))
 
     def _note_begin(self, where: TopicPartition, partition: m.Message) -> None:

@@ -51,7 +51,7 @@ def outcome(transactional_id: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedBatch:
     """A batch that a leader refused for good: the code, the broker's text, which records it names (KIP-467, from
     Produce v8 on), and whether the records' time is that of this machine's clock.
     """
@@ -64,7 +64,7 @@ class Refused:
     machine_time: bool = False
 
     @staticmethod
-    def from_answer(where: TopicPartition, answer: m.Message, data: Bytes, *, machine_time: bool) -> Refused:
+    def from_answer(where: TopicPartition, answer: m.Message, data: Bytes, *, machine_time: bool) -> RefusedBatch:
         """From a partition's part of a Produce answer. `data`: the batch as it was sent, empty where it is no longer
         held.
         """
@@ -72,7 +72,7 @@ class Refused:
             (int(each.batch_index), str(each.batch_index_error_message or ""))
             for each in getattr(answer, "record_errors", None) or ()
         )
-        return Refused(
+        return RefusedBatch(
             where, answer.error_code, getattr(answer, "error_message", None) or "", named, data, machine_time
         )
 

@@ -28,7 +28,7 @@ _ABORT_DEADLINE_MS = 10_000
 """An abort only saves readers the wait for the transaction's timeout, so a task must not hang on it."""
 
 
-_ABORTABLE = (pm.State.IN_TRANSACTION, pm.State.SEALED, pm.State.ABORTABLE_ERROR)
+_ABORTABLE = (pm.SessionState.IN_TRANSACTION, pm.SessionState.SEALED, pm.SessionState.ABORTABLE_ERROR)
 """In other states there is nothing to abort, or an abort is forbidden (after a commit without an answer)."""
 
 
@@ -245,7 +245,7 @@ class Producer:
         answer = self.transactions.end(self._end_request(commit=effect.commit), deadline_ms, sent=sent)
         crash_points.reached("decision-answered")
         if answer.definite:
-            self._step(pm.Ended(answer.next_identity))
+            self._step(pm.EndAnswered(answer.next_identity))
             return
         if not answer.sent and answer.error is not None:
             self._step(pm.EndNotSent(answer.reason))
@@ -268,7 +268,7 @@ class Producer:
         then holds the cause and the remedy. An error of either counts as no answer."""
         answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
         if answer.definite:
-            self._step(pm.Ended(answer.next_identity))
+            self._step(pm.EndAnswered(answer.next_identity))
             return True
         why = _why(answer)
         try:
@@ -289,7 +289,7 @@ class Producer:
         if not said or self.transactional_id is None or self.retries:
             return False
         self.abort()
-        if self._session.state is not pm.State.UNINITIALIZED:
+        if self._session.state is not pm.SessionState.UNINITIALIZED:
             return False
         try:
             view = self.transactions.describe([self.transactional_id])[self.transactional_id]
@@ -313,7 +313,7 @@ class Producer:
             elif isinstance(effect, pm.SendEndTxn):
                 answer = self.transactions.end(self._end_request(commit=effect.commit), _ABORT_DEADLINE_MS)
                 if answer.definite:
-                    self._step(pm.Ended(answer.next_identity))
+                    self._step(pm.EndAnswered(answer.next_identity))
                 else:
                     self._step(pm.EndUnanswered(answer.reason))
 
@@ -327,7 +327,7 @@ class Producer:
         return self._delivery
 
     def _fail(self, error: ExactlyOnceError) -> None:
-        if self._session.state is not pm.State.IN_TRANSACTION:
+        if self._session.state is not pm.SessionState.IN_TRANSACTION:
             return
         fenced = isinstance(error, ProducerFenced)
         self._step(pm.Fenced(str(error)) if fenced else pm.TransactionFailed(str(error)))

@@ -29,7 +29,7 @@ SEQUENCE_LIMIT = 2**31
 """Sequences are int32 and start again at 0 after 2^31 - 1."""
 
 
-class State(Enum):
+class SequencesState(Enum):
     """How the partition's batches stand."""
 
     IDLE = "everything enqueued is acknowledged"
@@ -155,7 +155,7 @@ class Sequences:
     arrived. Where several tasks write in turn, both cover only what was written here.
     """
 
-    state: State = State.IDLE
+    state: SequencesState = SequencesState.IDLE
     next_sequence: int = 0
     waiting: tuple[Batch, ...] = ()
     in_flight: tuple[Batch, ...] = ()
@@ -218,7 +218,7 @@ def on_enqueue(value: Sequences, event: Enqueue) -> Step:
     """Assign the next sequences, once and permanently, and queue the batch."""
     batch = Batch(event.token, value.next_sequence, event.count)
     following = (value.next_sequence + event.count) % SEQUENCE_LIMIT
-    state = State.SENDING if value.state is State.IDLE else value.state
+    state = SequencesState.SENDING if value.state is SequencesState.IDLE else value.state
     after = replace(value, state=state, next_sequence=following, waiting=(*value.waiting, batch))
     return after, (Stamp(batch.token, batch.base_sequence),)
 
@@ -258,16 +258,18 @@ def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
     first = event.offset if at_start else value.first_offset
     after = replace(value, in_flight=rest, acknowledged=value.acknowledged + batch.count, first_offset=first)
     if not after.unacknowledged:
-        after = replace(after, state=State.IDLE)
-    elif value.state is State.RETRYING and not any(each.attempts for each in (*after.waiting, *after.in_flight)):
-        after = replace(after, state=State.SENDING)
+        after = replace(after, state=SequencesState.IDLE)
+    elif value.state is SequencesState.RETRYING and not any(
+        each.attempts for each in (*after.waiting, *after.in_flight)
+    ):
+        after = replace(after, state=SequencesState.SENDING)
     return after, (Release(batch.token),)
 
 
 def on_not_delivered(value: Sequences, event: NotDelivered) -> Step:
     """Queue the batch again where its sequence belongs; from now on only the oldest is sent."""
     batch, rest = _take_out(value, event.base_sequence)
-    return replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()
+    return replace(value, state=SequencesState.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()
 
 
 def on_out_of_order(value: Sequences, event: OutOfOrder) -> Step:
@@ -280,7 +282,7 @@ def on_out_of_order(value: Sequences, event: OutOfOrder) -> Step:
 def on_rejected(value: Sequences, event: Rejected) -> Step:
     """All later batches of the partition fail with it (KIP-360, simplified error handling, 2)."""
     _take_out(value, event.base_sequence)
-    return replace(value, state=State.REJECTED, reason=event.reason), (GiveUp(event.reason),)
+    return replace(value, state=SequencesState.REJECTED, reason=event.reason), (GiveUp(event.reason),)
 
 
 def ignore(value: Sequences, event: Event) -> Step:
@@ -288,28 +290,30 @@ def ignore(value: Sequences, event: Event) -> Step:
     return value, ()
 
 
-MOVES: Moves[State] = {
-    (State.IDLE, Enqueue): Move(on_enqueue, State.SENDING),
-    (State.IDLE, Resume): Move(on_resume, State.IDLE),
-    (State.IDLE, SendNext): Move(ignore, State.IDLE),
-    (State.SENDING, Enqueue): Move(on_enqueue, State.SENDING),
-    (State.SENDING, SendNext): Move(on_send_next, State.SENDING),
-    (State.SENDING, Acknowledged): Move(on_acknowledged, State.SENDING, State.IDLE),
-    (State.SENDING, NotDelivered): Move(on_not_delivered, State.RETRYING),
-    (State.SENDING, OutOfOrder): Move(on_out_of_order, State.REJECTED, State.RETRYING),
-    (State.SENDING, Rejected): Move(on_rejected, State.REJECTED),
-    (State.RETRYING, Enqueue): Move(on_enqueue, State.RETRYING),
-    (State.RETRYING, SendNext): Move(on_send_next_alone, State.RETRYING),
-    (State.RETRYING, Acknowledged): Move(on_acknowledged, State.RETRYING, State.IDLE, State.SENDING),
-    (State.RETRYING, NotDelivered): Move(on_not_delivered, State.RETRYING),
-    (State.RETRYING, OutOfOrder): Move(on_out_of_order, State.RETRYING, State.REJECTED),
-    (State.RETRYING, Rejected): Move(on_rejected, State.REJECTED),
+MOVES: Moves[SequencesState] = {
+    (SequencesState.IDLE, Enqueue): Move(on_enqueue, SequencesState.SENDING),
+    (SequencesState.IDLE, Resume): Move(on_resume, SequencesState.IDLE),
+    (SequencesState.IDLE, SendNext): Move(ignore, SequencesState.IDLE),
+    (SequencesState.SENDING, Enqueue): Move(on_enqueue, SequencesState.SENDING),
+    (SequencesState.SENDING, SendNext): Move(on_send_next, SequencesState.SENDING),
+    (SequencesState.SENDING, Acknowledged): Move(on_acknowledged, SequencesState.SENDING, SequencesState.IDLE),
+    (SequencesState.SENDING, NotDelivered): Move(on_not_delivered, SequencesState.RETRYING),
+    (SequencesState.SENDING, OutOfOrder): Move(on_out_of_order, SequencesState.REJECTED, SequencesState.RETRYING),
+    (SequencesState.SENDING, Rejected): Move(on_rejected, SequencesState.REJECTED),
+    (SequencesState.RETRYING, Enqueue): Move(on_enqueue, SequencesState.RETRYING),
+    (SequencesState.RETRYING, SendNext): Move(on_send_next_alone, SequencesState.RETRYING),
+    (SequencesState.RETRYING, Acknowledged): Move(
+        on_acknowledged, SequencesState.RETRYING, SequencesState.IDLE, SequencesState.SENDING
+    ),
+    (SequencesState.RETRYING, NotDelivered): Move(on_not_delivered, SequencesState.RETRYING),
+    (SequencesState.RETRYING, OutOfOrder): Move(on_out_of_order, SequencesState.RETRYING, SequencesState.REJECTED),
+    (SequencesState.RETRYING, Rejected): Move(on_rejected, SequencesState.REJECTED),
     # Answers that were on their way when the rejection came.
-    (State.REJECTED, SendNext): Move(ignore, State.REJECTED),
-    (State.REJECTED, Acknowledged): Move(ignore, State.REJECTED),
-    (State.REJECTED, NotDelivered): Move(ignore, State.REJECTED),
-    (State.REJECTED, OutOfOrder): Move(ignore, State.REJECTED),
-    (State.REJECTED, Rejected): Move(ignore, State.REJECTED),
+    (SequencesState.REJECTED, SendNext): Move(ignore, SequencesState.REJECTED),
+    (SequencesState.REJECTED, Acknowledged): Move(ignore, SequencesState.REJECTED),
+    (SequencesState.REJECTED, NotDelivered): Move(ignore, SequencesState.REJECTED),
+    (SequencesState.REJECTED, OutOfOrder): Move(ignore, SequencesState.REJECTED),
+    (SequencesState.REJECTED, Rejected): Move(ignore, SequencesState.REJECTED),
 }
 
 Handler = Callable[[Sequences, Event], Step]

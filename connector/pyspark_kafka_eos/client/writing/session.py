@@ -23,7 +23,7 @@ from kafka_core.table import Move, Moves, step
 from kafka_core.values import ProducerIdentity, TopicPartition
 
 
-class State(Enum):
+class SessionState(Enum):
     """Where the session is."""
 
     UNINITIALIZED = "no identity, or one that must be renewed"
@@ -107,7 +107,7 @@ class AbortRequested:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndAnswered:
     """EndTxn answered success. `next_identity` is transaction version 2's fresh epoch, None on version 1."""
 
     next_identity: ProducerIdentity | None
@@ -166,7 +166,7 @@ Event = (
     | SealRequested
     | CommitRequested
     | AbortRequested
-    | Ended
+    | EndAnswered
     | EndUnanswered
     | EndNotSent
     | Proven
@@ -209,7 +209,9 @@ class SendEndTxn:
 Effect = SendInitProducerId | SendAddPartitions | SendOffsets | SendEndTxn
 
 
-_WITHOUT_IDENTITY = frozenset({State.UNINITIALIZED, State.INITIALIZING, State.FENCED, State.FATAL})
+_WITHOUT_IDENTITY = frozenset(
+    {SessionState.UNINITIALIZED, SessionState.INITIALIZING, SessionState.FENCED, SessionState.FATAL}
+)
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class Session:
     """One process's use of one transactional id. Records may be sent for the partitions in `added`, and no others."""
 
     transaction_version: int
-    state: State = State.UNINITIALIZED
+    state: SessionState = SessionState.UNINITIALIZED
     identity: ProducerIdentity | None = None
     adding: frozenset[TopicPartition] = frozenset()
     added: frozenset[TopicPartition] = frozenset()
@@ -239,7 +241,7 @@ class Session:
         """See `table.Validated`."""
         if self.identity is None and self.state not in _WITHOUT_IDENTITY:
             return "it goes on without an identity"
-        if self.opened and self.state in (State.UNINITIALIZED, State.INITIALIZING, State.READY):
+        if self.opened and self.state in (SessionState.UNINITIALIZED, SessionState.INITIALIZING, SessionState.READY):
             return "an identity that is not used yet has partitions in a transaction"
         return ""
 
@@ -247,18 +249,18 @@ class Session:
 Step = tuple[Session, tuple[Effect, ...]]
 
 
-def _fresh(value: Session, state: State, identity: ProducerIdentity | None) -> Session:
+def _fresh(value: Session, state: SessionState, identity: ProducerIdentity | None) -> Session:
     return Session(value.transaction_version, state, identity)
 
 
 def on_initialize(value: Session, event: Initialize) -> Step:
     """Ask for an identity."""
-    return replace(value, state=State.INITIALIZING), (SendInitProducerId(value.identity),)
+    return replace(value, state=SessionState.INITIALIZING), (SendInitProducerId(value.identity),)
 
 
 def on_initialized(value: Session, event: Initialized) -> Step:
     """The identity may be used, once."""
-    return _fresh(value, State.READY, event.identity), ()
+    return _fresh(value, SessionState.READY, event.identity), ()
 
 
 def on_renew(value: Session, event: Initialize) -> Step:
@@ -270,12 +272,12 @@ def on_renew(value: Session, event: Initialize) -> Step:
 
 def on_joined(value: Session, event: Joined) -> Step:
     """Nothing is sent: the identity's owner has fenced earlier producers and will end the transaction."""
-    return _fresh(value, State.READY, event.identity), ()
+    return _fresh(value, SessionState.READY, event.identity), ()
 
 
 def on_begin(value: Session, event: Begin) -> Step:
     """Start a transaction under the unused identity."""
-    return replace(value, state=State.IN_TRANSACTION), ()
+    return replace(value, state=SessionState.IN_TRANSACTION), ()
 
 
 def on_need(value: Session, event: Need) -> Step:
@@ -299,22 +301,22 @@ def on_need_offsets(value: Session, event: NeedOffsets) -> Step:
 def on_seal(value: Session, event: SealRequested) -> Step:
     """Hand over; an empty transaction stays unopened and needs no end."""
     _refuse_unacknowledged(event.unacknowledged)
-    return replace(value, state=State.SEALED), ()
+    return replace(value, state=SessionState.SEALED), ()
 
 
 def on_commit(value: Session, event: CommitRequested) -> Step:
     """Commit. Where nothing was put in, there is nothing to end, and the identity is still unused."""
     _refuse_unacknowledged(event.unacknowledged)
     if not value.opened:
-        return _fresh(value, State.READY, value.identity), ()
-    return replace(value, state=State.COMMITTING), (SendEndTxn(commit=True),)
+        return _fresh(value, SessionState.READY, value.identity), ()
+    return replace(value, state=SessionState.COMMITTING), (SendEndTxn(commit=True),)
 
 
 def on_abort(value: Session, event: AbortRequested) -> Step:
     """Abort. Where nothing was put in, there is nothing to end."""
     if not value.opened:
-        return _fresh(value, State.READY, value.identity), ()
-    return replace(value, state=State.ABORTING), (SendEndTxn(commit=False),)
+        return _fresh(value, SessionState.READY, value.identity), ()
+    return replace(value, state=SessionState.ABORTING), (SendEndTxn(commit=False),)
 
 
 def _refuse_unacknowledged(unacknowledged: int) -> None:
@@ -325,26 +327,26 @@ def _refuse_unacknowledged(unacknowledged: int) -> None:
         )
 
 
-def on_ended(value: Session, event: Ended) -> Step:
+def on_ended(value: Session, event: EndAnswered) -> Step:
     """Version 2 gave the next epoch; version 1 must bump it, or a replayed EndTxn could hit the next transaction."""
     if event.next_identity is not None and event.next_identity != value.identity:
-        return _fresh(value, State.READY, event.next_identity), ()
-    return _fresh(value, State.UNINITIALIZED, value.identity), ()
+        return _fresh(value, SessionState.READY, event.next_identity), ()
+    return _fresh(value, SessionState.UNINITIALIZED, value.identity), ()
 
 
 def on_end_unanswered(value: Session, event: EndUnanswered) -> Step:
     """Not a failure: the commit may stand. Ask again."""
-    return replace(value, state=State.OUTCOME_UNKNOWN, reason=event.reason), ()
+    return replace(value, state=SessionState.OUTCOME_UNKNOWN, reason=event.reason), ()
 
 
 def on_end_not_sent(value: Session, event: EndNotSent) -> Step:
     """Definitely not committed; the transaction is still open and can be aborted."""
-    return replace(value, state=State.ABORTABLE_ERROR, reason=event.reason), ()
+    return replace(value, state=SessionState.ABORTABLE_ERROR, reason=event.reason), ()
 
 
 def on_abort_unanswered(value: Session, event: EndUnanswered) -> Step:
     """Whatever happened to the abort, the transaction cannot have committed; a new identity ends what is left."""
-    return _fresh(value, State.UNINITIALIZED, value.identity), ()
+    return _fresh(value, SessionState.UNINITIALIZED, value.identity), ()
 
 
 def on_still_unknown(value: Session, event: EndUnanswered) -> Step:
@@ -354,22 +356,22 @@ def on_still_unknown(value: Session, event: EndUnanswered) -> Step:
 
 def on_proven(value: Session, event: Proven) -> Step:
     """Definite: committed, or aborted by the broker. Either way the identity is used up and nothing is left to end."""
-    return _fresh(value, State.UNINITIALIZED, value.identity), ()
+    return _fresh(value, SessionState.UNINITIALIZED, value.identity), ()
 
 
 def on_transaction_failed(value: Session, event: TransactionFailed) -> Step:
     """Only an abort may follow (KIP-360)."""
-    return replace(value, state=State.ABORTABLE_ERROR, reason=event.reason), ()
+    return replace(value, state=SessionState.ABORTABLE_ERROR, reason=event.reason), ()
 
 
 def on_fenced(value: Session, event: Fenced) -> Step:
     """Stop: what this session had open is aborted by the newer owner's InitProducerId."""
-    return replace(value, state=State.FENCED, reason=event.reason), ()
+    return replace(value, state=SessionState.FENCED, reason=event.reason), ()
 
 
 def on_session_failed(value: Session, event: SessionFailed) -> Step:
     """Stop."""
-    return replace(value, state=State.FATAL, reason=event.reason), ()
+    return replace(value, state=SessionState.FATAL, reason=event.reason), ()
 
 
 def ignore(value: Session, event: Event) -> Step:
@@ -378,45 +380,45 @@ def ignore(value: Session, event: Event) -> Step:
 
 
 _LIVE = (
-    State.INITIALIZING,
-    State.READY,
-    State.IN_TRANSACTION,
-    State.SEALED,
-    State.COMMITTING,
-    State.ABORTING,
-    State.OUTCOME_UNKNOWN,
-    State.ABORTABLE_ERROR,
+    SessionState.INITIALIZING,
+    SessionState.READY,
+    SessionState.IN_TRANSACTION,
+    SessionState.SEALED,
+    SessionState.COMMITTING,
+    SessionState.ABORTING,
+    SessionState.OUTCOME_UNKNOWN,
+    SessionState.ABORTABLE_ERROR,
 )
 _LATE = (PartitionsAdded, TransactionFailed, Fenced, SessionFailed, EndUnanswered)
 
-MOVES: Moves[State] = {
-    (State.UNINITIALIZED, Initialize): Move(on_initialize, State.INITIALIZING),
-    (State.UNINITIALIZED, Joined): Move(on_joined, State.READY),
-    (State.INITIALIZING, Initialized): Move(on_initialized, State.READY),
-    (State.READY, Begin): Move(on_begin, State.IN_TRANSACTION),
-    (State.READY, Initialize): Move(on_renew, State.INITIALIZING),
-    (State.IN_TRANSACTION, Need): Move(on_need, State.IN_TRANSACTION),
-    (State.IN_TRANSACTION, PartitionsAdded): Move(on_partitions_added, State.IN_TRANSACTION),
-    (State.IN_TRANSACTION, NeedOffsets): Move(on_need_offsets, State.IN_TRANSACTION),
-    (State.IN_TRANSACTION, SealRequested): Move(on_seal, State.SEALED),
-    (State.IN_TRANSACTION, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),
-    (State.IN_TRANSACTION, AbortRequested): Move(on_abort, State.ABORTING, State.READY),
-    (State.IN_TRANSACTION, TransactionFailed): Move(on_transaction_failed, State.ABORTABLE_ERROR),
-    (State.SEALED, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),
-    (State.SEALED, AbortRequested): Move(on_abort, State.ABORTING, State.READY),
-    (State.SEALED, TransactionFailed): Move(on_transaction_failed, State.ABORTABLE_ERROR),
-    (State.COMMITTING, Ended): Move(on_ended, State.READY, State.UNINITIALIZED),
-    (State.COMMITTING, EndUnanswered): Move(on_end_unanswered, State.OUTCOME_UNKNOWN),
-    (State.COMMITTING, EndNotSent): Move(on_end_not_sent, State.ABORTABLE_ERROR),
-    (State.ABORTING, Ended): Move(on_ended, State.READY, State.UNINITIALIZED),
-    (State.ABORTING, EndUnanswered): Move(on_abort_unanswered, State.UNINITIALIZED),
-    (State.OUTCOME_UNKNOWN, Ended): Move(on_ended, State.READY, State.UNINITIALIZED),
-    (State.OUTCOME_UNKNOWN, EndUnanswered): Move(on_still_unknown, State.OUTCOME_UNKNOWN),
-    (State.OUTCOME_UNKNOWN, Proven): Move(on_proven, State.UNINITIALIZED),
-    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),
-    (State.ABORTABLE_ERROR, PartitionsAdded): Move(ignore, State.ABORTABLE_ERROR),
-    (State.ABORTABLE_ERROR, TransactionFailed): Move(ignore, State.ABORTABLE_ERROR),
-    **{(state, Fenced): Move(on_fenced, State.FENCED) for state in _LIVE},
-    **{(state, SessionFailed): Move(on_session_failed, State.FATAL) for state in _LIVE},
-    **{(state, late): Move(ignore, state) for state in (State.FENCED, State.FATAL) for late in _LATE},
+MOVES: Moves[SessionState] = {
+    (SessionState.UNINITIALIZED, Initialize): Move(on_initialize, SessionState.INITIALIZING),
+    (SessionState.UNINITIALIZED, Joined): Move(on_joined, SessionState.READY),
+    (SessionState.INITIALIZING, Initialized): Move(on_initialized, SessionState.READY),
+    (SessionState.READY, Begin): Move(on_begin, SessionState.IN_TRANSACTION),
+    (SessionState.READY, Initialize): Move(on_renew, SessionState.INITIALIZING),
+    (SessionState.IN_TRANSACTION, Need): Move(on_need, SessionState.IN_TRANSACTION),
+    (SessionState.IN_TRANSACTION, PartitionsAdded): Move(on_partitions_added, SessionState.IN_TRANSACTION),
+    (SessionState.IN_TRANSACTION, NeedOffsets): Move(on_need_offsets, SessionState.IN_TRANSACTION),
+    (SessionState.IN_TRANSACTION, SealRequested): Move(on_seal, SessionState.SEALED),
+    (SessionState.IN_TRANSACTION, CommitRequested): Move(on_commit, SessionState.COMMITTING, SessionState.READY),
+    (SessionState.IN_TRANSACTION, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY),
+    (SessionState.IN_TRANSACTION, TransactionFailed): Move(on_transaction_failed, SessionState.ABORTABLE_ERROR),
+    (SessionState.SEALED, CommitRequested): Move(on_commit, SessionState.COMMITTING, SessionState.READY),
+    (SessionState.SEALED, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY),
+    (SessionState.SEALED, TransactionFailed): Move(on_transaction_failed, SessionState.ABORTABLE_ERROR),
+    (SessionState.COMMITTING, EndAnswered): Move(on_ended, SessionState.READY, SessionState.UNINITIALIZED),
+    (SessionState.COMMITTING, EndUnanswered): Move(on_end_unanswered, SessionState.OUTCOME_UNKNOWN),
+    (SessionState.COMMITTING, EndNotSent): Move(on_end_not_sent, SessionState.ABORTABLE_ERROR),
+    (SessionState.ABORTING, EndAnswered): Move(on_ended, SessionState.READY, SessionState.UNINITIALIZED),
+    (SessionState.ABORTING, EndUnanswered): Move(on_abort_unanswered, SessionState.UNINITIALIZED),
+    (SessionState.OUTCOME_UNKNOWN, EndAnswered): Move(on_ended, SessionState.READY, SessionState.UNINITIALIZED),
+    (SessionState.OUTCOME_UNKNOWN, EndUnanswered): Move(on_still_unknown, SessionState.OUTCOME_UNKNOWN),
+    (SessionState.OUTCOME_UNKNOWN, Proven): Move(on_proven, SessionState.UNINITIALIZED),
+    (SessionState.ABORTABLE_ERROR, AbortRequested): Move(on_abort, SessionState.ABORTING, SessionState.READY),
+    (SessionState.ABORTABLE_ERROR, PartitionsAdded): Move(ignore, SessionState.ABORTABLE_ERROR),
+    (SessionState.ABORTABLE_ERROR, TransactionFailed): Move(ignore, SessionState.ABORTABLE_ERROR),
+    **{(state, Fenced): Move(on_fenced, SessionState.FENCED) for state in _LIVE},
+    **{(state, SessionFailed): Move(on_session_failed, SessionState.FATAL) for state in _LIVE},
+    **{(state, late): Move(ignore, state) for state in (SessionState.FENCED, SessionState.FATAL) for late in _LATE},
 }

@@ -15,7 +15,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import Offsets
 from pyspark_kafka_eos.commit.ledger.notes import Settled, SettledInParts, from_bytes, is_part_of
-from pyspark_kafka_eos.commit.ledger.parts import Collection, Manifest, Part
+from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Manifest
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import decode, scan
 
@@ -70,9 +70,11 @@ def joined(
     return found.value()
 
 
-def _between(cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int) -> tuple[list[Part], bool]:
+def _between(
+    cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int
+) -> tuple[list[DecisionPart], bool]:
     """The pipeline's parts between two offsets, and whether a decision of the pipeline is there."""
-    parts: list[Part] = []
+    parts: list[DecisionPart] = []
     decision = False
     offset = lower
     while offset < upper:
@@ -95,12 +97,12 @@ def _between(cluster: Cluster, where: TopicPartition, key: bytes, lower: int, up
     return parts, decision
 
 
-def _part(where: TopicPartition, at: int, value: bytes) -> Part:
+def _part(where: TopicPartition, at: int, value: bytes) -> DecisionPart:
     try:
         note = from_bytes(value)
     except LedgerUnreadable as error:
         raise LedgerUnreadable(error.message, {**error.facts, "ledger": str(where), "offset": at}) from error
-    if not isinstance(note, Part):
+    if not isinstance(note, DecisionPart):
         raise LedgerUnreadable(
             "a record under the key of a part of a decision is another note; another client wrote it; nothing was changed; "
             "delete it with a tombstone (a record without value) under its key",

@@ -20,7 +20,7 @@ The notes:
   recreated, or its records were removed. Noted before the slot is written again, because that erases the coordinator's
   record of it.
 - `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
-- `Part`: a piece of a decision that is larger than a record (`parts`).
+- `DecisionPart`: a piece of a decision that is larger than a record (`parts`).
 - `Renamed`: the query goes on under another name. It points to where a later batch of the query may be, whose number
   decides.
 - `Began`: a pipeline's first start. It is there before any transactional id is, so ids without it are of another
@@ -36,7 +36,7 @@ from typing import Any
 
 from kafka_core.errors import LedgerUnreadable
 from kafka_core.values import ProducerIdentity, TopicPartition
-from pyspark_kafka_eos.commit.ledger.parts import MOST_PARTS, Manifest, Part, sha256_of
+from pyspark_kafka_eos.commit.ledger.parts import MOST_PARTS, DecisionPart, Manifest, sha256_of
 from pyspark_kafka_eos.model import Decision, require_format, strict
 from pyspark_kafka_eos.model.seal import identity_of
 from pyspark_kafka_eos.version import __version__
@@ -133,24 +133,39 @@ class Moved:
     partitions: int
 
 
-Note = Ended | Settled | SettledInParts | Mending | Aborted | Part | Began | Renamed | Moved
+Note = Ended | Settled | SettledInParts | Mending | Aborted | DecisionPart | Began | Renamed | Moved
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
-    """The record's key: one for each kind, for `Mending` and `Aborted` one for each transactional id, for `Part` one
-    for each number and group.
+    """The record's key: one for each kind of note, for `Mending` and `Aborted` one for each transactional id, for a
+    `DecisionPart` one for each number and group.
     """
-    if isinstance(note, Part):
+    if isinstance(note, DecisionPart):
         group = f"{note.group}/" if note.group else ""
         return _part_prefix(pipeline) + f"{group}{note.number}".encode()
-    key = pipeline + _SEPARATOR + _kind(note).encode()
+    key = pipeline + _SEPARATOR + kind_of(note).encode()
     if isinstance(note, Mending | Aborted):
         key += _SEPARATOR + note.transactional_id.encode()
     return key
 
 
-def _kind(note: Note) -> str:
-    return "settled" if isinstance(note, SettledInParts) else type(note).__name__.lower()
+_KINDS: Mapping[type[Note], str] = {
+    Ended: "ended",
+    Settled: "settled",
+    SettledInParts: "settled",
+    Mending: "mending",
+    Aborted: "aborted",
+    DecisionPart: "part",
+    Began: "began",
+    Renamed: "renamed",
+    Moved: "moved",
+}
+"""The words of the format, which keys and values have. They stay when a class gets another name."""
+
+
+def kind_of(note: Note) -> str:
+    """The note's word in the ledger: of its key and of its value."""
+    return _KINDS[type(note)]
 
 
 def _part_prefix(pipeline: bytes) -> bytes:
@@ -177,7 +192,7 @@ def to_bytes(note: Note) -> bytes:
     body: dict[str, Any] = {
         "version": NOTE_VERSION,
         "connector_version": __version__,
-        "note": _kind(note),
+        "note": kind_of(note),
     }
     if isinstance(note, Ended):
         body |= {
@@ -205,7 +220,7 @@ def to_bytes(note: Note) -> bytes:
         body |= {"query_id": note.query_id, "pipeline": note.pipeline}
     elif isinstance(note, Moved):
         body |= {"partitions": note.partitions}
-    elif isinstance(note, Part):
+    elif isinstance(note, DecisionPart):
         body |= {"digest": note.digest, "number": note.number, "group": note.group, "text": note.text}
     else:
         body |= {
@@ -222,7 +237,7 @@ def from_bytes(value: bytes) -> Note:
     try:
         body = strict.load(value)
         require_format(body, NOTE_VERSION, "a note in the ledger")
-        return _KINDS[strict.text(body["note"])](body)
+        return _READERS[strict.text(body["note"])](body)
     except strict.MALFORMED as error:
         raise LedgerUnreadable(
             f"a note in the ledger is not in this connector's format ({strict.shown(error)}); nothing was changed; look at the "
@@ -249,9 +264,9 @@ def _settled(body: Mapping[str, Any]) -> Settled | SettledInParts:
     return Settled(offset, identity, Decision.from_bytes(json.dumps(body["decision"]).encode()))
 
 
-def _part(body: Mapping[str, Any]) -> Part:
+def _part(body: Mapping[str, Any]) -> DecisionPart:
     number = strict.whole(body["number"], 0, MOST_PARTS)
-    return Part(sha256_of(body["digest"]), number, strict.text(body["text"]), strict.text(body["group"]))
+    return DecisionPart(sha256_of(body["digest"]), number, strict.text(body["text"]), strict.text(body["group"]))
 
 
 def _began(body: Mapping[str, Any]) -> Began:
@@ -279,7 +294,7 @@ def _mending(body: Mapping[str, Any]) -> Mending:
     )
 
 
-_KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "ended": _ended,
     "settled": _settled,
     "mending": _mending,

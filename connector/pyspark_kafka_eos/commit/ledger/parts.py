@@ -39,7 +39,7 @@ _ENVELOPE_BYTES = 320
 
 
 @dataclass(frozen=True)
-class Part:
+class DecisionPart:
     """One piece of a decision's JSON. `digest`: the decision's. `group`: which copy it belongs to, part of the record's
     key: empty for the decision itself, the decision's offset for the copy that a note of its commit has.
     """
@@ -94,7 +94,7 @@ _text_of = json.JSONEncoder(separators=(",", ":")).encode
 _BEGINNING = Manifest("", 0).to_bytes().partition(b'""')[0]
 
 
-def cut(value: bytes, room_bytes: int, group: str = "") -> tuple[Manifest, list[Part]]:
+def cut(value: bytes, room_bytes: int, group: str = "") -> tuple[Manifest, list[DecisionPart]]:
     """A decision's bytes in parts whose records have at most `room_bytes` each. A part has one byte at least, so a room
     of less than 1 KB may be exceeded.
     """
@@ -103,7 +103,7 @@ def cut(value: bytes, room_bytes: int, group: str = "") -> tuple[Manifest, list[
     text = value.decode("ascii")
     size = max(1, (room_bytes - _ENVELOPE_BYTES) // _ESCAPED)
     parts = [
-        Part(digest, number, text[start : start + size], group)
+        DecisionPart(digest, number, text[start : start + size], group)
         for number, start in enumerate(range(0, len(text), size))
     ]
     return Manifest(digest, len(parts)), parts
@@ -116,7 +116,7 @@ class Collection:
         self._manifest = manifest
         self._found: dict[int, str] = {}
 
-    def add_parts(self, parts: Iterable[Part]) -> None:
+    def add_parts(self, parts: Iterable[DecisionPart]) -> None:
         """Keep what belongs to the manifest."""
         mine, most = self._manifest.digest, self._manifest.parts
         self._found |= {part.number: part.text for part in parts if part.digest == mine and part.number < most}

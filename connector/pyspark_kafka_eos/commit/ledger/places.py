@@ -26,7 +26,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
 from pyspark_kafka_eos.client.writing.appending import one_value
-from pyspark_kafka_eos.commit.ledger.reader import LedgerReader, LedgerView, Record
+from pyspark_kafka_eos.commit.ledger.reader import LedgerReader, LedgerRecord, LedgerView
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import murmur2_of
 
@@ -107,7 +107,7 @@ class Places:
             self._readers = {where: reader for where, reader in self._readers.items() if where in kept}
         return view
 
-    def decision(self, record: Record) -> Decision:
+    def decision(self, record: LedgerRecord) -> Decision:
         """The decision of a record of the last view; LedgerUnreadable where it is none of this pipeline's."""
         return self._reader(record.where).decision(record)
 

@@ -51,7 +51,7 @@ _NOWHERE = TopicPartition("", -1)
 
 
 @dataclass(frozen=True, order=True)
-class Record:
+class LedgerRecord:
     """A record under the pipeline's key, in one partition. `identity`: the producer of its transaction, None where it
     is in none. `value`: None of a tombstone.
     """
@@ -83,9 +83,9 @@ class LedgerView:
     newest: Decision | None = None
     ended: bool = False
     driver: ProducerIdentity | None = None
-    open: Record | None = None
+    open: LedgerRecord | None = None
     settled: bool = False
-    all_open: tuple[Record, ...] = ()
+    all_open: tuple[LedgerRecord, ...] = ()
     ends: frozenset[Ended] = frozenset()
     mendings: Mapping[str, Mending] = field(default_factory=dict)
     mended_at: Mapping[str, tuple[TopicPartition, int]] = field(default_factory=dict)
@@ -116,15 +116,15 @@ class LedgerReader:
         self._pipeline = pipeline
         self._key = pipeline.encode()
         self._position: int | None = None
-        self._decoded: tuple[Record, Decision] | None = None
+        self._decoded: tuple[LedgerRecord, Decision] | None = None
         """The decision that was put together last. A view is made for each question, and one of 10,000 tasks takes 0.3
         s to decode.
         """
         self._clear()
 
     def _clear(self) -> None:
-        self._committed: list[Record] = []
-        self._open: list[Record] = []
+        self._committed: list[LedgerRecord] = []
+        self._open: list[LedgerRecord] = []
         self._settled: list[Settled] = []
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
@@ -169,7 +169,7 @@ class LedgerReader:
 
     def _read_between(self, lower: int, upper: int) -> bool:
         """Add the records between two offsets; False where the log no longer has all of them."""
-        pending: dict[int, list[Record]] = {}
+        pending: dict[int, list[LedgerRecord]] = {}
         offset = lower
         # A marker may be behind `upper`, so reading continues until every relevant transaction has its own.
         while offset < upper or pending:
@@ -198,7 +198,7 @@ class LedgerReader:
         self._open += [record for records in pending.values() for record in records]
         return True
 
-    def _ours(self, batches: Sequence[Batch], lower: int, upper: int) -> dict[int, list[Record]]:
+    def _ours(self, batches: Sequence[Batch], lower: int, upper: int) -> dict[int, list[LedgerRecord]]:
         """The records under the pipeline's own key, by their batch's base offset. Keeps the pipeline's notes as a side
         effect.
 
@@ -207,7 +207,7 @@ class LedgerReader:
         """
         wanted = [batch for batch in batches if not batch[0].control and batch[0].base_offset < upper]
         begins = [info.base_offset for info, _ in wanted]
-        found: dict[int, list[Record]] = {}
+        found: dict[int, list[LedgerRecord]] = {}
         for rows in decode_chunks(wanted, include_headers=False):
             for row in pc.indices_nonzero(pc.starts_with(rows.key, pattern=self._key)).to_pylist():
                 at = int(rows.offset[row])
@@ -217,7 +217,7 @@ class LedgerReader:
                 if key == self._key:
                     info, _ = wanted[bisect_right(begins, at) - 1]
                     identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
-                    found.setdefault(info.base_offset, []).append(Record(at, value, identity, self.where))
+                    found.setdefault(info.base_offset, []).append(LedgerRecord(at, value, identity, self.where))
                 elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
                     self._take_note(at, value)
         return found
@@ -252,7 +252,7 @@ class LedgerReader:
         for note in self._settled:
             if newest is None or note.offset > newest.offset:
                 gone = False
-                newest, decision = Record(note.offset, b"", note.identity, self.where), note.decision
+                newest, decision = LedgerRecord(note.offset, b"", note.identity, self.where), note.decision
         if newest is not None and gone:
             self._forget(newest.offset)
         # Records older than the newest decision can no longer change the view.
@@ -298,7 +298,7 @@ class LedgerReader:
         at, note = self._single.get(kind, (-1, None))
         return note if isinstance(note, kind) and at > behind else None
 
-    def decision(self, record: Record) -> Decision:
+    def decision(self, record: LedgerRecord) -> Decision:
         """The decision of a record of the view, put together where it is in parts; LedgerUnreadable where it is none of
         this pipeline's.
         """
@@ -332,13 +332,13 @@ def _keep_newer(kept: dict[K, tuple[int, N]], key: K, at: int, note: N) -> None:
         kept[key] = (at, note)
 
 
-def _same_producer(record: Record, other: Record | None) -> bool:
+def _same_producer(record: LedgerRecord, other: LedgerRecord | None) -> bool:
     if other is None or record.identity is None or other.identity is None:
         return record == other
     return record.identity.producer_id == other.identity.producer_id
 
 
-def _committed_by(marker: Batch, pending: dict[int, list[Record]]) -> Iterable[Record]:
+def _committed_by(marker: Batch, pending: dict[int, list[LedgerRecord]]) -> Iterable[LedgerRecord]:
     """The pending records that a marker commits. A commit or abort marker removes its producer from `pending`."""
     kind = control_marker(marker).kind
     if kind is MarkerKind.OTHER:

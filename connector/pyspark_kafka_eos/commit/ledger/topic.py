@@ -27,10 +27,10 @@ from pyspark_kafka_eos.client.writing.appending import append_record, lone_batch
 from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.ledger.mendings import mendings_in
-from pyspark_kafka_eos.commit.ledger.notes import Moved, Note, Settled, SettledInParts, note_key, to_bytes
-from pyspark_kafka_eos.commit.ledger.parts import Part, cut
+from pyspark_kafka_eos.commit.ledger.notes import Moved, Note, Settled, SettledInParts, kind_of, note_key, to_bytes
+from pyspark_kafka_eos.commit.ledger.parts import DecisionPart, cut
 from pyspark_kafka_eos.commit.ledger.places import Places
-from pyspark_kafka_eos.commit.ledger.reader import LedgerView, Record
+from pyspark_kafka_eos.commit.ledger.reader import LedgerRecord, LedgerView
 from pyspark_kafka_eos.model import Decision, Seal, driver_transactional_id
 from pyspark_kafka_eos.records import Packed, pack
 
@@ -169,7 +169,7 @@ class Ledger:
         reads it. Without it the answer may be one decision behind, never a wrong one."""
         return (self.settled() if settle else self.look()).newest
 
-    def decision(self, record: Record) -> Decision:
+    def decision(self, record: LedgerRecord) -> Decision:
         """The decision of a record of the last view; LedgerUnreadable where it is none of this pipeline's."""
         return self._places.decision(record)
 
@@ -243,10 +243,10 @@ class Ledger:
     def note(self, note: Note, where: TopicPartition | None = None) -> None:
         """Put a note beside the newest decision, or into the partition `where`; returns when it is
         acknowledged. BrokerUnavailable where it may not be."""
-        crash_points.reached(f"before-note-{type(note).__name__.lower()}")
+        crash_points.reached(f"before-note-{kind_of(note)}")
         where = where or self._places.home
         self._append_note(self._settled_in_parts(note, where) if isinstance(note, Settled) else note, where)
-        crash_points.reached(f"after-note-{type(note).__name__.lower()}")
+        crash_points.reached(f"after-note-{kind_of(note)}")
 
     def _settled_in_parts(self, note: Settled, where: TopicPartition) -> Settled | SettledInParts:
         """The note as it fits a record; the parts of its decision are in the ledger then.
@@ -271,7 +271,7 @@ class Ledger:
         """
         what = f"the end of pipeline {self.pipeline!r}"
         for number in range(self._parts_written):
-            self._append(note_key(self._key, Part("", number, "")), None, what)
+            self._append(note_key(self._key, DecisionPart("", number, "")), None, what)
         self._append(self._key, None, what)
 
     def _append(self, key: bytes, value: bytes | None, what: str, where: TopicPartition | None = None) -> None:

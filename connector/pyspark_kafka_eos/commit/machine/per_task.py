@@ -29,7 +29,7 @@ chance.
 """
 
 
-class State(Enum):
+class CommitState(Enum):
     """How far the commit is."""
 
     GATHERING = "tasks write; seals come in"
@@ -48,7 +48,7 @@ class State(Enum):
     STOPPED = "this process cannot go on; the next run asks, proves and finishes"
 
 
-class Progress(Enum):
+class ParticipantState(Enum):
     """Where a decided participant stands while it is not yet known to be committed."""
 
     ENDING = "EndTxn(commit) is on its way"
@@ -66,9 +66,9 @@ class Commit:
     """One batch's commit. `open_slots` are the decided slots not yet known to be committed, `tries` the ends of a
     slot that got no definite answer."""
 
-    state: State = State.GATHERING
+    state: CommitState = CommitState.GATHERING
     seals: Mapping[int, Seal] = field(default_factory=dict)
-    open_slots: dict[int, Progress] = field(default_factory=dict)
+    open_slots: dict[int, ParticipantState] = field(default_factory=dict)
     tries: Mapping[int, int] = field(default_factory=dict)
     reason: str = ""
 
@@ -88,7 +88,7 @@ class Commit:
             return f"slots {sorted(unsealed)} are open and were never sealed"
         if self.open_slots and self.state.name in _NONE_OPEN:
             return f"slots {sorted(self.open_slots)} are open although nothing is decided or all is done"
-        if self.state is State.FINISHING and not self.open_slots:
+        if self.state is CommitState.FINISHING and not self.open_slots:
             return "it goes on although no slot is open"
         return ""
 
@@ -99,10 +99,10 @@ Step = tuple[Commit, tuple[ev.Effect, ...]]
 def resume(seals: tuple[Seal, ...]) -> Step:
     """The commit of a batch that an earlier run decided: nothing is written, every participant is proven first."""
     by_slot = {seal.slot: seal for seal in seals}
-    open_slots = {seal.slot: Progress.PROVING for seal in seals if not seal.empty}
+    open_slots = {seal.slot: ParticipantState.PROVING for seal in seals if not seal.empty}
     if not open_slots:
-        return Commit(State.DONE, by_slot), ()
-    return Commit(State.FINISHING, by_slot, open_slots), (ev.ProveSlots(_seals(by_slot, open_slots)),)
+        return Commit(CommitState.DONE, by_slot), ()
+    return Commit(CommitState.FINISHING, by_slot, open_slots), (ev.ProveSlots(_seals(by_slot, open_slots)),)
 
 
 def _seals(by_slot: Mapping[int, Seal], slots: Iterable[int]) -> tuple[Seal, ...]:
@@ -135,34 +135,34 @@ def on_tasks_finished(value: Commit, event: ev.TasksFinished) -> Step:
         )
     participants = _participants(value)
     if not participants:
-        return replace(value, state=State.DECIDING), (ev.RecordDecision(_all_seals(value)),)
-    return replace(value, state=State.CHECKING), (ev.CheckAlive(participants),)
+        return replace(value, state=CommitState.DECIDING), (ev.RecordDecision(_all_seals(value)),)
+    return replace(value, state=CommitState.CHECKING), (ev.CheckAlive(participants),)
 
 
 def on_given_up(value: Commit, event: ev.TasksFailed | ev.NotAlive | ev.DecisionRefused) -> Step:
     """Nothing is decided, so everything may be aborted and repeated."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (
+    return replace(value, state=CommitState.ABORTING, reason=event.reason), (
         ev.AbortSlots(_participants(value), event.reason),
     )
 
 
 def on_all_alive(value: Commit, event: ev.AllAlive) -> Step:
     """Decide."""
-    return replace(value, state=State.DECIDING), (ev.RecordDecision(_all_seals(value)),)
+    return replace(value, state=CommitState.DECIDING), (ev.RecordDecision(_all_seals(value)),)
 
 
 def on_decision_durable(value: Commit, event: ev.DecisionDurable) -> Step:
     """From here on nothing may abort."""
     participants = _participants(value)
     if not participants:
-        return replace(value, state=State.DONE), ()
-    open_slots = {seal.slot: Progress.ENDING for seal in participants}
-    return replace(value, state=State.FINISHING, open_slots=open_slots), (ev.EndSlots(participants),)
+        return replace(value, state=CommitState.DONE), ()
+    open_slots = {seal.slot: ParticipantState.ENDING for seal in participants}
+    return replace(value, state=CommitState.FINISHING, open_slots=open_slots), (ev.EndSlots(participants),)
 
 
 def on_decision_unanswered(value: Commit, event: ev.DecisionUnanswered) -> Step:
     """The batch may or may not be decided: ask, and touch no participant meanwhile."""
-    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (ev.AskDecision(),)
+    return replace(value, state=CommitState.DECISION_UNKNOWN, reason=event.reason), (ev.AskDecision(),)
 
 
 def on_slot_ended(value: Commit, event: ev.SlotEnded) -> Step:
@@ -172,23 +172,23 @@ def on_slot_ended(value: Commit, event: ev.SlotEnded) -> Step:
 
 def on_slot_unanswered(value: Commit, event: ev.SlotUnanswered) -> Step:
     """Ask for its outcome, unless that was done too often."""
-    after = _with(value, event.slot, Progress.PROVING)
+    after = _with(value, event.slot, ParticipantState.PROVING)
     tries = value.tries.get(event.slot, 0) + 1
     seal = value.seals[event.slot]
     if tries > MOST_TRIES:
-        after = replace(after, state=State.STOPPED, reason=event.reason)
+        after = replace(after, state=CommitState.STOPPED, reason=event.reason)
         return after, (ev.StopUnanswered(seal, tries, event.reason),)
     return replace(after, tries={**value.tries, event.slot: tries}), (ev.ProveSlots((seal,)),)
 
 
 def on_slot_unsure(value: Commit, event: ev.SlotUnsure) -> Step:
     """Ask for its outcome."""
-    return _with(value, event.slot, Progress.PROVING), (ev.ProveSlots((value.seals[event.slot],)),)
+    return _with(value, event.slot, ParticipantState.PROVING), (ev.ProveSlots((value.seals[event.slot],)),)
 
 
 def on_slot_denied(value: Commit, event: ev.SlotDenied) -> Step:
     """Another try needs the right first, and the transaction has a timeout: a person has to act now."""
-    after = replace(_with(value, event.slot, Progress.PROVING), state=State.STOPPED, reason=event.reason)
+    after = replace(_with(value, event.slot, ParticipantState.PROVING), state=CommitState.STOPPED, reason=event.reason)
     return after, (ev.StopDenied(value.seals[event.slot], event.reason, event.remedy),)
 
 
@@ -198,12 +198,12 @@ def on_slot_proven(value: Commit, event: ev.SlotProven) -> Step:
     if event.verdict in (ev.Outcome.COMMITTED, ev.Outcome.GONE):
         return _conclude(_without(value, event.slot))
     if event.verdict is ev.Outcome.OPEN:
-        return _with(value, event.slot, Progress.ENDING), (ev.EndSlots((value.seals[event.slot],)),)
-    at = Progress.LOST if event.verdict is ev.Outcome.ABORTED else Progress.UNKNOWABLE
+        return _with(value, event.slot, ParticipantState.ENDING), (ev.EndSlots((value.seals[event.slot],)),)
+    at = ParticipantState.LOST if event.verdict is ev.Outcome.ABORTED else ParticipantState.UNKNOWABLE
     return _conclude(_with(value, event.slot, at))
 
 
-def _with(value: Commit, slot: int, progress: Progress) -> Commit:
+def _with(value: Commit, slot: int, progress: ParticipantState) -> Commit:
     _require_open(value, slot)
     return replace(value, open_slots={**value.open_slots, slot: progress})
 
@@ -223,14 +223,14 @@ def _require_open(value: Commit, slot: int) -> None:
 
 def _conclude(value: Commit) -> Step:
     if not value.open_slots:
-        return replace(value, state=State.DONE), ()
-    if any(progress in (Progress.ENDING, Progress.PROVING) for progress in value.open_slots.values()):
+        return replace(value, state=CommitState.DONE), ()
+    if any(progress in (ParticipantState.ENDING, ParticipantState.PROVING) for progress in value.open_slots.values()):
         return value, ()
-    unknown = {slot: at for slot, at in value.open_slots.items() if at is Progress.UNKNOWABLE}
+    unknown = {slot: at for slot, at in value.open_slots.items() if at is ParticipantState.UNKNOWABLE}
     if unknown:
-        after = replace(value, state=State.BROKEN, reason="a decided slot's outcome cannot be known")
+        after = replace(value, state=CommitState.BROKEN, reason="a decided slot's outcome cannot be known")
         return after, (ev.StopBroken(_seals(value.seals, unknown)),)
-    return replace(value, state=State.REWRITING), (ev.RewriteSlots(_seals(value.seals, value.open_slots)),)
+    return replace(value, state=CommitState.REWRITING), (ev.RewriteSlots(_seals(value.seals, value.open_slots)),)
 
 
 def on_rewritten(value: Commit, event: ev.Rewritten) -> Step:
@@ -251,9 +251,9 @@ def on_rewritten(value: Commit, event: ev.Rewritten) -> Step:
     in_vain = _seals(replayed, wrote)
     if same_rows:
         reason = "the replay is split otherwise than what was decided"
-        after = replace(value, state=State.BROKEN, reason=reason)
+        after = replace(value, state=CommitState.BROKEN, reason=reason)
         return after, (ev.DropSlots(in_vain), ev.StopSplit(_all_seals(value), _seals(replayed, replayed)))
-    after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
+    after = replace(value, state=CommitState.BROKEN, reason="the replay is not what was decided")
     return after, (
         ev.DropSlots(in_vain),
         ev.StopNondeterministic(value.seals[other[0]], replayed.get(other[0])),
@@ -275,89 +275,95 @@ def _totals(seals: Mapping[int, Seal]) -> tuple[int, int]:
 def _record_repair(
     value: Commit, seals: Mapping[int, Seal], rewritten: Collection[int], in_vain: tuple[Seal, ...]
 ) -> Step:
-    open_slots = dict.fromkeys(sorted(rewritten), Progress.LOST)
-    after = replace(value, state=State.RECORDING, seals=seals, open_slots=open_slots)
+    open_slots = dict.fromkeys(sorted(rewritten), ParticipantState.LOST)
+    after = replace(value, state=CommitState.RECORDING, seals=seals, open_slots=open_slots)
     drop = (ev.DropSlots(in_vain),) if in_vain else ()
     return after, (*drop, ev.RecordRepair(_seals(seals, seals)))
 
 
 def on_rewrite_deferred(value: Commit, event: ev.RewriteDeferred) -> Step:
     """The process that began the batch hands it over with these slots."""
-    return replace(value, state=State.DEFERRED), ()
+    return replace(value, state=CommitState.DEFERRED), ()
 
 
 def on_rewrite_failed(value: Commit, event: ev.RewriteFailed) -> Step:
     """The decision stands; the next run proves and repairs again."""
-    return replace(value, state=State.BROKEN, reason=event.reason), (ev.StopForNow(event.reason),)
+    return replace(value, state=CommitState.BROKEN, reason=event.reason), (ev.StopForNow(event.reason),)
 
 
 def on_repair_durable(value: Commit, event: ev.DecisionDurable) -> Step:
     """The ledger names the new seals: end them."""
-    open_slots = dict.fromkeys(value.open_slots, Progress.ENDING)
-    after = replace(value, state=State.FINISHING, open_slots=open_slots)
+    open_slots = dict.fromkeys(value.open_slots, ParticipantState.ENDING)
+    after = replace(value, state=CommitState.FINISHING, open_slots=open_slots)
     return after, (ev.EndSlots(_seals(value.seals, open_slots)),)
 
 
 def on_repair_unanswered(value: Commit, event: ev.DecisionUnanswered) -> Step:
     """The ledger names the old seals or the new ones: ask before anything is ended."""
-    return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (ev.AskDecision(),)
+    return replace(value, state=CommitState.RECORD_UNKNOWN, reason=event.reason), (ev.AskDecision(),)
 
 
 def on_repair_refused(value: Commit, event: ev.DecisionRefused) -> Step:
     """The ledger still names the lost seals: the rewritten slots are aborted, and the next run repairs again."""
-    after = replace(value, state=State.BROKEN, reason=event.reason)
+    after = replace(value, state=CommitState.BROKEN, reason=event.reason)
     return after, (ev.DropSlots(_seals(value.seals, value.open_slots)), ev.StopForNow(event.reason))
 
 
 def on_still_unanswered(value: Commit, event: ev.DecisionUnanswered) -> Step:
     """The question was asked until its deadline: the next run asks it before anything else."""
-    return replace(value, state=State.STOPPED, reason=event.reason), (ev.StopUnknown(event.reason),)
+    return replace(value, state=CommitState.STOPPED, reason=event.reason), (ev.StopUnknown(event.reason),)
 
 
 def on_step_failed(value: Commit, event: ev.StepFailed) -> Step:
     """No abort follows from a question that failed, and no end does."""
-    return replace(value, state=State.STOPPED, reason=event.reason), ()
+    return replace(value, state=CommitState.STOPPED, reason=event.reason), ()
 
 
 def on_abort_finished(value: Commit, event: ev.AbortFinished) -> Step:
     """Nothing of the batch is or will be visible."""
-    return replace(value, state=State.ABORTED), ()
+    return replace(value, state=CommitState.ABORTED), ()
 
 
-MOVES: Moves[State] = {
-    (State.GATHERING, ev.Sealed): Move(on_sealed, State.GATHERING),
-    (State.GATHERING, ev.TasksFinished): Move(on_tasks_finished, State.CHECKING, State.DECIDING),
-    (State.GATHERING, ev.TasksFailed): Move(on_given_up, State.ABORTING),
-    (State.CHECKING, ev.AllAlive): Move(on_all_alive, State.DECIDING),
-    (State.CHECKING, ev.NotAlive): Move(on_given_up, State.ABORTING),
-    (State.DECIDING, ev.DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
-    (State.DECIDING, ev.DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
-    (State.DECIDING, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.DECISION_UNKNOWN, ev.DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
-    (State.DECISION_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
-    (State.DECISION_UNKNOWN, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.FINISHING, ev.SlotEnded): Move(on_slot_ended, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING),
-    (State.FINISHING, ev.SlotUnanswered): Move(on_slot_unanswered, State.FINISHING, State.STOPPED),
-    (State.FINISHING, ev.SlotUnsure): Move(on_slot_unsure, State.FINISHING),
-    (State.FINISHING, ev.SlotDenied): Move(on_slot_denied, State.STOPPED),
-    (State.FINISHING, ev.SlotProven): Move(on_slot_proven, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING),
-    (State.REWRITING, ev.Rewritten): Move(on_rewritten, State.BROKEN, State.RECORDING),
-    (State.REWRITING, ev.RewriteFailed): Move(on_rewrite_failed, State.BROKEN),
-    (State.REWRITING, ev.RewriteDeferred): Move(on_rewrite_deferred, State.DEFERRED),
-    (State.RECORDING, ev.DecisionDurable): Move(on_repair_durable, State.FINISHING),
-    (State.RECORDING, ev.DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
-    (State.RECORDING, ev.DecisionRefused): Move(on_repair_refused, State.BROKEN),
-    (State.RECORD_UNKNOWN, ev.DecisionDurable): Move(on_repair_durable, State.FINISHING),
-    (State.RECORD_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
-    (State.RECORD_UNKNOWN, ev.DecisionRefused): Move(on_repair_refused, State.BROKEN),
-    (State.ABORTING, ev.AbortFinished): Move(on_abort_finished, State.ABORTED),
-    (State.CHECKING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.DECIDING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.DECISION_UNKNOWN, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.FINISHING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.REWRITING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.RECORDING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.RECORD_UNKNOWN, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+MOVES: Moves[CommitState] = {
+    (CommitState.GATHERING, ev.Sealed): Move(on_sealed, CommitState.GATHERING),
+    (CommitState.GATHERING, ev.TasksFinished): Move(on_tasks_finished, CommitState.CHECKING, CommitState.DECIDING),
+    (CommitState.GATHERING, ev.TasksFailed): Move(on_given_up, CommitState.ABORTING),
+    (CommitState.CHECKING, ev.AllAlive): Move(on_all_alive, CommitState.DECIDING),
+    (CommitState.CHECKING, ev.NotAlive): Move(on_given_up, CommitState.ABORTING),
+    (CommitState.DECIDING, ev.DecisionDurable): Move(on_decision_durable, CommitState.DONE, CommitState.FINISHING),
+    (CommitState.DECIDING, ev.DecisionUnanswered): Move(on_decision_unanswered, CommitState.DECISION_UNKNOWN),
+    (CommitState.DECIDING, ev.DecisionRefused): Move(on_given_up, CommitState.ABORTING),
+    (CommitState.DECISION_UNKNOWN, ev.DecisionDurable): Move(
+        on_decision_durable, CommitState.DONE, CommitState.FINISHING
+    ),
+    (CommitState.DECISION_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, CommitState.STOPPED),
+    (CommitState.DECISION_UNKNOWN, ev.DecisionRefused): Move(on_given_up, CommitState.ABORTING),
+    (CommitState.FINISHING, ev.SlotEnded): Move(
+        on_slot_ended, CommitState.FINISHING, CommitState.BROKEN, CommitState.DONE, CommitState.REWRITING
+    ),
+    (CommitState.FINISHING, ev.SlotUnanswered): Move(on_slot_unanswered, CommitState.FINISHING, CommitState.STOPPED),
+    (CommitState.FINISHING, ev.SlotUnsure): Move(on_slot_unsure, CommitState.FINISHING),
+    (CommitState.FINISHING, ev.SlotDenied): Move(on_slot_denied, CommitState.STOPPED),
+    (CommitState.FINISHING, ev.SlotProven): Move(
+        on_slot_proven, CommitState.FINISHING, CommitState.BROKEN, CommitState.DONE, CommitState.REWRITING
+    ),
+    (CommitState.REWRITING, ev.Rewritten): Move(on_rewritten, CommitState.BROKEN, CommitState.RECORDING),
+    (CommitState.REWRITING, ev.RewriteFailed): Move(on_rewrite_failed, CommitState.BROKEN),
+    (CommitState.REWRITING, ev.RewriteDeferred): Move(on_rewrite_deferred, CommitState.DEFERRED),
+    (CommitState.RECORDING, ev.DecisionDurable): Move(on_repair_durable, CommitState.FINISHING),
+    (CommitState.RECORDING, ev.DecisionUnanswered): Move(on_repair_unanswered, CommitState.RECORD_UNKNOWN),
+    (CommitState.RECORDING, ev.DecisionRefused): Move(on_repair_refused, CommitState.BROKEN),
+    (CommitState.RECORD_UNKNOWN, ev.DecisionDurable): Move(on_repair_durable, CommitState.FINISHING),
+    (CommitState.RECORD_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, CommitState.STOPPED),
+    (CommitState.RECORD_UNKNOWN, ev.DecisionRefused): Move(on_repair_refused, CommitState.BROKEN),
+    (CommitState.ABORTING, ev.AbortFinished): Move(on_abort_finished, CommitState.ABORTED),
+    (CommitState.CHECKING, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
+    (CommitState.DECIDING, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
+    (CommitState.DECISION_UNKNOWN, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
+    (CommitState.FINISHING, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
+    (CommitState.REWRITING, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
+    (CommitState.RECORDING, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
+    (CommitState.RECORD_UNKNOWN, ev.StepFailed): Move(on_step_failed, CommitState.STOPPED),
 }
 
-ENDS = ends_of(State, MOVES)
+ENDS = ends_of(CommitState, MOVES)

@@ -18,7 +18,7 @@ from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.model import Seal
 
 
-class State(Enum):
+class BatchCommitState(Enum):
     """How far the commit is."""
 
     WRITING = "the tasks write under the identity that they share"
@@ -84,7 +84,7 @@ Effect = ev.CheckAlive | ev.RecordDecision | ev.AskDecision | AbortBatch | Await
 class BatchCommit:
     """One try of one batch."""
 
-    state: State = State.WRITING
+    state: BatchCommitState = BatchCommitState.WRITING
     seal: Seal | None = None
     reason: str = ""
 
@@ -103,69 +103,69 @@ Step = tuple[BatchCommit, tuple[Effect, ...]]
 
 def on_written(value: BatchCommit, event: Written) -> Step:
     """Check before the end: a transaction that lost a part must not be committed."""
-    return replace(value, state=State.CHECKING, seal=event.seal), (ev.CheckAlive((event.seal,)),)
+    return replace(value, state=BatchCommitState.CHECKING, seal=event.seal), (ev.CheckAlive((event.seal,)),)
 
 
 def on_given_up(value: BatchCommit, event: ev.TasksFailed | ev.NotAlive | ev.DecisionRefused) -> Step:
     """Nothing is decided, so everything may be aborted."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (AbortBatch(event.reason),)
+    return replace(value, state=BatchCommitState.ABORTING, reason=event.reason), (AbortBatch(event.reason),)
 
 
 def on_all_alive(value: BatchCommit, event: ev.AllAlive) -> Step:
     """Decide: the end of the transaction is the decision."""
     assert value.seal is not None
-    return replace(value, state=State.DECIDING), (ev.RecordDecision((value.seal,)),)
+    return replace(value, state=BatchCommitState.DECIDING), (ev.RecordDecision((value.seal,)),)
 
 
 def on_durable(value: BatchCommit, event: ev.DecisionDurable) -> Step:
     """Records, ledger record and offsets became visible together; markers may still be on their way."""
     assert value.seal is not None
-    return replace(value, state=State.SHOWING), (AwaitVisible(value.seal),)
+    return replace(value, state=BatchCommitState.SHOWING), (AwaitVisible(value.seal),)
 
 
 def on_shown(value: BatchCommit, event: Shown) -> Step:
     """Every reader of committed records gets the batch."""
-    return replace(value, state=State.DONE), ()
+    return replace(value, state=BatchCommitState.DONE), ()
 
 
 def on_unanswered(value: BatchCommit, event: ev.DecisionUnanswered) -> Step:
     """The batch may or may not be committed: ask, and touch nothing meanwhile."""
-    return replace(value, state=State.UNKNOWN, reason=event.reason), (ev.AskDecision(),)
+    return replace(value, state=BatchCommitState.UNKNOWN, reason=event.reason), (ev.AskDecision(),)
 
 
 def on_still_unanswered(value: BatchCommit, event: ev.DecisionUnanswered) -> Step:
     """The question was asked until its deadline: the next run asks it before anything else."""
-    return replace(value, state=State.STOPPED, reason=event.reason), (ev.StopUnknown(event.reason),)
+    return replace(value, state=BatchCommitState.STOPPED, reason=event.reason), (ev.StopUnknown(event.reason),)
 
 
 def on_step_failed(value: BatchCommit, event: ev.StepFailed) -> Step:
     """Nothing follows from a question that failed, neither an abort nor an end."""
-    return replace(value, state=State.STOPPED, reason=event.reason), ()
+    return replace(value, state=BatchCommitState.STOPPED, reason=event.reason), ()
 
 
 def on_abort_finished(value: BatchCommit, event: ev.AbortFinished) -> Step:
     """Nothing of this try is or will be visible."""
-    return replace(value, state=State.ABORTED), ()
+    return replace(value, state=BatchCommitState.ABORTED), ()
 
 
-MOVES: Moves[State] = {
-    (State.WRITING, Written): Move(on_written, State.CHECKING),
-    (State.WRITING, ev.TasksFailed): Move(on_given_up, State.ABORTING),
-    (State.CHECKING, ev.AllAlive): Move(on_all_alive, State.DECIDING),
-    (State.CHECKING, ev.NotAlive): Move(on_given_up, State.ABORTING),
-    (State.DECIDING, ev.DecisionDurable): Move(on_durable, State.SHOWING),
-    (State.DECIDING, ev.DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
-    (State.DECIDING, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.UNKNOWN, ev.DecisionDurable): Move(on_durable, State.SHOWING),
-    (State.UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
-    (State.UNKNOWN, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.SHOWING, Shown): Move(on_shown, State.DONE),
-    (State.ABORTING, ev.AbortFinished): Move(on_abort_finished, State.ABORTED),
-    (State.CHECKING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.DECIDING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.UNKNOWN, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.SHOWING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.ABORTING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+MOVES: Moves[BatchCommitState] = {
+    (BatchCommitState.WRITING, Written): Move(on_written, BatchCommitState.CHECKING),
+    (BatchCommitState.WRITING, ev.TasksFailed): Move(on_given_up, BatchCommitState.ABORTING),
+    (BatchCommitState.CHECKING, ev.AllAlive): Move(on_all_alive, BatchCommitState.DECIDING),
+    (BatchCommitState.CHECKING, ev.NotAlive): Move(on_given_up, BatchCommitState.ABORTING),
+    (BatchCommitState.DECIDING, ev.DecisionDurable): Move(on_durable, BatchCommitState.SHOWING),
+    (BatchCommitState.DECIDING, ev.DecisionUnanswered): Move(on_unanswered, BatchCommitState.UNKNOWN),
+    (BatchCommitState.DECIDING, ev.DecisionRefused): Move(on_given_up, BatchCommitState.ABORTING),
+    (BatchCommitState.UNKNOWN, ev.DecisionDurable): Move(on_durable, BatchCommitState.SHOWING),
+    (BatchCommitState.UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, BatchCommitState.STOPPED),
+    (BatchCommitState.UNKNOWN, ev.DecisionRefused): Move(on_given_up, BatchCommitState.ABORTING),
+    (BatchCommitState.SHOWING, Shown): Move(on_shown, BatchCommitState.DONE),
+    (BatchCommitState.ABORTING, ev.AbortFinished): Move(on_abort_finished, BatchCommitState.ABORTED),
+    (BatchCommitState.CHECKING, ev.StepFailed): Move(on_step_failed, BatchCommitState.STOPPED),
+    (BatchCommitState.DECIDING, ev.StepFailed): Move(on_step_failed, BatchCommitState.STOPPED),
+    (BatchCommitState.UNKNOWN, ev.StepFailed): Move(on_step_failed, BatchCommitState.STOPPED),
+    (BatchCommitState.SHOWING, ev.StepFailed): Move(on_step_failed, BatchCommitState.STOPPED),
+    (BatchCommitState.ABORTING, ev.StepFailed): Move(on_step_failed, BatchCommitState.STOPPED),
 }
 
-ENDS = ends_of(State, MOVES)
+ENDS = ends_of(BatchCommitState, MOVES)

@@ -33,7 +33,7 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.requests.transactions import TransactionView
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.client.writing.session import State as Session
+from pyspark_kafka_eos.client.writing.session import SessionState
 from pyspark_kafka_eos.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
 from pyspark_kafka_eos.commit.gone.made_anew import made_anew
 from pyspark_kafka_eos.commit.machine import events as ev
@@ -394,6 +394,6 @@ class _Try:
             assert self._producer is not None
             self.ended_at = runtime.perf_counter()
             session = self._producer.session
-            self._batch.take_next(session.identity if session.state is Session.READY else None)
+            self._batch.take_next(session.identity if session.state is SessionState.READY else None)
             crash_points.reached("after-decision")
         return [event]

@@ -21,7 +21,7 @@ from kafka_core.errors import BrokerUnavailable
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.slot.plan import TurnsBegin
 from pyspark_kafka_eos.slot.turn_log import TurnLog
-from pyspark_kafka_eos.slot.turns import Begun, Stopped, Turns
+from pyspark_kafka_eos.slot.turns import Stopped, TaskStarted, Turns
 
 DRIVER = -1
 """The driver's number among the tasks of a try."""
@@ -43,7 +43,7 @@ def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[in
     """
     log = TurnLog(cluster, begin.where, key, begin.offset)
     start = f"driver-{runtime.uuid4().hex}"
-    log.append_events([Begun(DRIVER, start), Stopped(DRIVER, start, _REASON)])
+    log.append_events([TaskStarted(DRIVER, start), Stopped(DRIVER, start, _REASON)])
     turns = Turns()
     deadline = runtime.monotonic() + _DEADLINE_S
     try:

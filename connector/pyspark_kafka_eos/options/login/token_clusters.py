@@ -33,7 +33,7 @@ class TokenCluster:
 
 
 @dataclass(frozen=True)
-class Token:
+class DelegationToken:
     """A delegation token (KIP-48): its id, and its HMAC in base64, which is a secret."""
 
     name: str
@@ -80,7 +80,7 @@ def cluster_for(
     return found[0] if found else None
 
 
-def options_of(cluster: TokenCluster, token: Token, given: Mapping[str, object]) -> dict[str, str]:
+def options_of(cluster: TokenCluster, token: DelegationToken, given: Mapping[str, object]) -> dict[str, str]:
     """The `kafka.*` options by which the token logs in, beside the `given` ones; OptionsError where they contradict
     it.
     """
@@ -111,4 +111,4 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-__all__ = ["SERVICE", "Token", "TokenCluster", "cluster_for", "clusters_of", "has_a_login", "options_of"]
+__all__ = ["SERVICE", "DelegationToken", "TokenCluster", "cluster_for", "clusters_of", "has_a_login", "options_of"]

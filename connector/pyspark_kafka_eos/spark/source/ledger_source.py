@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.model import strict
-from pyspark_kafka_eos.operations.history import Entry, newest_first, slot_of
+from pyspark_kafka_eos.operations.history import LedgerEntry, newest_first, slot_of
 from pyspark_kafka_eos.operations.known import require_known
 from pyspark_kafka_eos.options import LedgerOptions, OptionValue, parse_ledger, report_ignored
 from pyspark_kafka_eos.spark.refusals import sentence_first
@@ -63,15 +63,15 @@ batch.
 """
 
 
-def open_ledger(options: Mapping[str, OptionValue], schema: StructType) -> LedgerReader:
+def open_ledger(options: Mapping[str, OptionValue], schema: StructType) -> LedgerSourceReader:
     """The reader of the ledger; OptionsError naming every problem with the options."""
     parsed = parse_ledger(options)
     if schema != LEDGER_SCHEMA:
         raise OptionsError(OWN_SCHEMA)
-    return LedgerReader(parsed)
+    return LedgerSourceReader(parsed)
 
 
-class LedgerReader(DataSourceReader):
+class LedgerSourceReader(DataSourceReader):
     """One read of the ledger: a single task, because a pipeline's decisions are in one partition of a small topic."""
 
     def __init__(self, options: LedgerOptions) -> None:
@@ -98,7 +98,7 @@ class LedgerReader(DataSourceReader):
                 yield pa.RecordBatch.from_pylist([row_of(each) for each in page], schema=columns)
 
 
-def row_of(entry: Entry) -> dict[str, Any]:
+def row_of(entry: LedgerEntry) -> dict[str, Any]:
     """One record of the ledger, by column."""
     row: dict[str, Any] = {
         "pipeline": entry.pipeline,
@@ -151,4 +151,4 @@ def _time(at_ms: int) -> datetime.datetime | None:
     return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.timezone.utc)
 
 
-__all__ = ["LEDGER_SCHEMA", "LedgerReader", "open_ledger", "row_of"]
+__all__ = ["LEDGER_SCHEMA", "LedgerSourceReader", "open_ledger", "row_of"]

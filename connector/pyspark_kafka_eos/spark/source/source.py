@@ -43,7 +43,7 @@ from kafka_core.errors import OptionsError
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
-from pyspark_kafka_eos.client.reading.offsets import End, LogMark
+from pyspark_kafka_eos.client.reading.offsets import LogEnd, LogMark
 from pyspark_kafka_eos.options import SourceOptions, report_ignored
 from pyspark_kafka_eos.spark.offset_json import OffsetJson, Position, position_of, to_json
 from pyspark_kafka_eos.spark.refusals import each_sentence_first, sentence_first
@@ -145,7 +145,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._position: dict[TopicPartition, int] | None = None
         self._logged: OffsetJson | None = None
         self._target: dict[TopicPartition, int] | None = None
-        self._unproven: dict[TopicPartition, End] | None = None
+        self._unproven: dict[TopicPartition, LogEnd] | None = None
         self._newest: dict[TopicPartition, int] | None = None
         self._planned: tuple[OffsetJson, OffsetJson, list[OffsetRange]] | None = None
         self._batches = 0

@@ -22,7 +22,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.absence import existing
 from pyspark_kafka_eos.client.reading.leader_epochs import lost_logs
-from pyspark_kafka_eos.client.reading.offsets import End, LogMark
+from pyspark_kafka_eos.client.reading.offsets import LogEnd, LogMark
 from pyspark_kafka_eos.options import SourceOptions
 from pyspark_kafka_eos.spark.offset_json import Position, begin_anew
 
@@ -43,7 +43,7 @@ class KnownLogs:
     """What one query's process knows of its logs. Holds no connection, so it can be pickled with the reader."""
 
     def __init__(self) -> None:
-        self.ends: dict[TopicPartition, End] = {}
+        self.ends: dict[TopicPartition, LogEnd] = {}
         self._adopted: set[str] = set()
         self._looked = False
 
@@ -89,7 +89,7 @@ class KnownLogs:
                 found[where] = logged
         return found
 
-    def proves(self, position: Position, where: TopicPartition, end: End) -> bool:
+    def proves(self, position: Position, where: TopicPartition, end: LogEnd) -> bool:
         """Whether an end is the word of a leader at least as new as the one under which the position was found, on the
         same topic.
         """
@@ -120,7 +120,7 @@ class KnownLogs:
         self,
         cluster: Cluster,
         position: Position,
-        ends: Mapping[TopicPartition, End],
+        ends: Mapping[TopicPartition, LogEnd],
         anew: Mapping[str, tuple[str, str]],
     ) -> dict[TopicPartition, OtherLog]:
         """The partitions whose log is not the position's any more; `anew` as from `made_anew`. Offsets alone do not
@@ -166,7 +166,7 @@ def recreated(where: TopicPartition, offset: int, was: str, now: str) -> str:
 
 
 def logs_of(
-    offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, End], before: Position
+    offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, LogEnd], before: Position
 ) -> dict[TopicPartition, LogMark]:
     """The log of each offset: that of the end in which it lies, else that of the position before it."""
     found: dict[TopicPartition, LogMark] = {}

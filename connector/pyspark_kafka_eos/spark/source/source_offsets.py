@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.reading.fetcher import OffsetRange
-from pyspark_kafka_eos.client.reading.offsets import End
+from pyspark_kafka_eos.client.reading.offsets import LogEnd
 
 Positions = Mapping[TopicPartition, int]
 Lose = Callable[[TopicPartition, str], None]
@@ -49,7 +49,7 @@ def is_too_small(start: Positions, latest: Positions, minimum: int) -> bool:
     return sum(max(0, last - start.get(where, 0)) for where, last in latest.items()) < minimum
 
 
-def behind(begin: Positions, ends: Mapping[TopicPartition, End], newest: Mapping[TopicPartition, End]) -> bool:
+def behind(begin: Positions, ends: Mapping[TopicPartition, LogEnd], newest: Mapping[TopicPartition, LogEnd]) -> bool:
     """Whether ends are before a position, or of an older leader than `newest`: whoever gave them may not know of the
     records since, in any partition.
     """

@@ -24,7 +24,7 @@ from pyspark_kafka_eos.client.reading.offsets import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    End,
+    LogEnd,
     LogMark,
 )
 from pyspark_kafka_eos.options import SourceOptions
@@ -66,12 +66,12 @@ class SourceView(SourcePartitions):
 
     # ---- where reading begins and ends
 
-    def ends(self) -> dict[TopicPartition, End]:
+    def ends(self) -> dict[TopicPartition, LogEnd]:
         """The ends of all partitions, for a reader of the query's isolation level that has no position yet."""
         ends, _ = self._ends_of(Position({}))
         return ends
 
-    def look(self, position: Position) -> tuple[dict[TopicPartition, End], dict[TopicPartition, int]]:
+    def look(self, position: Position) -> tuple[dict[TopicPartition, LogEnd], dict[TopicPartition, int]]:
         """The ends of all partitions, and where the query goes on in those whose log is not the one that it has read:
         DataLoss there, unless the user allows the loss.
         """
@@ -84,7 +84,7 @@ class SourceView(SourcePartitions):
         self.logs.ends = ends
         return ends, elsewhere | (self.earliest(first) if first else {})
 
-    def _ends_of(self, position: Position) -> tuple[dict[TopicPartition, End], dict[str, tuple[str, str]]]:
+    def _ends_of(self, position: Position) -> tuple[dict[TopicPartition, LogEnd], dict[str, tuple[str, str]]]:
         """The ends, and the topics that are other ones than the position's (`KnownLogs.made_anew`)."""
         needed = frozenset(position.offsets)
         for _ in range(_ROUNDS):
@@ -98,7 +98,7 @@ class SourceView(SourcePartitions):
                 gone = error  # or a broker is behind: the next request for the partitions shows which
         raise gone
 
-    def _ends_at(self, partitions: Collection[TopicPartition], position: Position) -> dict[TopicPartition, End]:
+    def _ends_at(self, partitions: Collection[TopicPartition], position: Position) -> dict[TopicPartition, LogEnd]:
         """The ends, for a caller that stands at a position. An end before it is believed of a leader that is at least
         as new as the one under which the position was found. Where that is not known, all brokers are asked for a newer
         leader, for a while.

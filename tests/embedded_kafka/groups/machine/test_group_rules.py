@@ -9,7 +9,7 @@ import pytest
 
 from embedded_kafka.groups.machine.moves import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
-    Answer,
+    AnswerCode,
     AnswerJoin,
     AnswerLeave,
     AnswerSync,
@@ -18,14 +18,14 @@ from embedded_kafka.groups.machine.moves import (
     Effect,
     Event,
     Group,
+    GroupRefusal,
+    GroupState,
     Heartbeat,
     Join,
     Leave,
     Limits,
     Loaded,
     NotStored,
-    Refusal,
-    State,
     Store,
     Sync,
     Tick,
@@ -85,12 +85,14 @@ class Story:
         self.do(Sync(self.now_ms, self.tickets, generation, member_id, instance_id, kind, protocol, parts))
         return self.tickets
 
-    def ask(self, event: Event) -> Refusal | None:
+    def ask(self, event: Event) -> GroupRefusal | None:
         (answer,) = self.do(event)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, AnswerCode)
         return answer.refusal
 
-    def beat(self, member_id: str, generation: int | None = None, instance_id: str | None = None) -> Refusal | None:
+    def beat(
+        self, member_id: str, generation: int | None = None, instance_id: str | None = None
+    ) -> GroupRefusal | None:
         generation = self.group.generation if generation is None else generation
         return self.ask(Heartbeat(self.now_ms, generation, member_id, instance_id))
 
@@ -115,12 +117,12 @@ def stable(*members: str, static: bool = False) -> Story:
     for name in members:
         story.join(new_id=name, instance_id=f"i-{name}" if static else None)
         for other in list(story.group.members):
-            if story.group.state is State.PREPARING_REBALANCE and other != name:
+            if story.group.state is GroupState.PREPARING_REBALANCE and other != name:
                 story.join(other, instance_id=story.group.members[other].instance_id)
     story.sync(members[0], **{name: f"of {name}".encode() for name in members})
     for name in members[1:]:
         story.sync(name)
-    assert story.group.state is State.STABLE
+    assert story.group.state is GroupState.STABLE
     assert list(story.group.members) == list(members)
     assert story.group.leader == members[0]
     return story
@@ -133,8 +135,8 @@ def test_a_client_of_today_is_told_its_member_id_and_joins_with_it() -> None:
     story = Story()
 
     first = story.joined(story.join(new_id="client-1", known=True))
-    assert (first.refusal, first.member_id) == (Refusal.MEMBER_ID_REQUIRED, "client-1")
-    assert story.group.state is State.EMPTY and not story.group.members
+    assert (first.refusal, first.member_id) == (GroupRefusal.MEMBER_ID_REQUIRED, "client-1")
+    assert story.group.state is GroupState.EMPTY and not story.group.members
 
     second = story.joined(story.join("client-1", known=True))
     assert (second.refusal, second.member_id, second.generation) == (None, "client-1", 1)
@@ -150,13 +152,13 @@ def test_a_member_id_that_is_not_used_within_the_session_is_forgotten() -> None:
     story.tick(1)
 
     assert story.group.pending == {}
-    assert story.joined(story.join("client-1")).refusal is Refusal.UNKNOWN_MEMBER_ID
+    assert story.joined(story.join("client-1")).refusal is GroupRefusal.UNKNOWN_MEMBER_ID
 
 
 def test_an_instance_id_under_a_reserved_member_id_is_refused() -> None:
     story = Story()
     story.join(new_id="client-1", known=True)
-    assert story.joined(story.join("client-1", instance_id="i")).refusal is Refusal.UNKNOWN_SERVER_ERROR
+    assert story.joined(story.join("client-1", instance_id="i")).refusal is GroupRefusal.UNKNOWN_SERVER_ERROR
     assert not story.group.members
 
 
@@ -164,7 +166,7 @@ def test_two_members_get_one_generation_and_only_the_leader_is_told_of_both() ->
     story = stable("a")
     waiting = story.join(new_id="b")
     assert waiting not in story.answers
-    assert story.beat("a") is Refusal.REBALANCE_IN_PROGRESS
+    assert story.beat("a") is GroupRefusal.REBALANCE_IN_PROGRESS
 
     again = story.join("a")
 
@@ -209,7 +211,7 @@ def test_a_repeated_join_of_a_waiting_member_refuses_the_first_one() -> None:
     first = story.join("a")
     second = story.join("a")
 
-    assert story.joined(first).refusal is Refusal.REBALANCE_IN_PROGRESS
+    assert story.joined(first).refusal is GroupRefusal.REBALANCE_IN_PROGRESS
     story.join("b")
     assert story.joined(second).generation == story.group.generation
 
@@ -218,14 +220,14 @@ def test_a_member_that_missed_its_answer_gets_the_same_generation_again() -> Non
     story = stable("a", "b")
     story.join("a")
     story.join("b")
-    assert story.group.state is State.COMPLETING_REBALANCE
+    assert story.group.state is GroupState.COMPLETING_REBALANCE
     generation = story.group.generation
 
     leader, follower = story.joined(story.join("a")), story.joined(story.join("b"))
 
     assert (leader.generation, follower.generation) == (generation, generation)
     assert [len(answer.members) for answer in (leader, follower)] == [2, 0]
-    assert story.group.state is State.COMPLETING_REBALANCE
+    assert story.group.state is GroupState.COMPLETING_REBALANCE
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ def test_in_a_stable_group_only_the_leader_or_other_metadata_starts_a_rebalance(
 ) -> None:
     story = stable("a", "b")
     ticket = story.join(who, protocols=protocols)
-    assert (story.group.state is State.PREPARING_REBALANCE) is rebalances
+    assert (story.group.state is GroupState.PREPARING_REBALANCE) is rebalances
     assert (ticket not in story.answers) is rebalances
 
 
@@ -265,7 +267,7 @@ def test_a_member_without_anything_in_common_is_refused_and_the_group_goes_on(ki
     story = stable("a")
     before = story.group
     answer = story.joined(story.join(new_id="b", kind=kind, protocols=protocols))
-    assert answer.refusal is Refusal.INCONSISTENT_GROUP_PROTOCOL
+    assert answer.refusal is GroupRefusal.INCONSISTENT_GROUP_PROTOCOL
     assert story.group == before
 
 
@@ -273,7 +275,7 @@ def test_a_member_without_anything_in_common_is_refused_and_the_group_goes_on(ki
 def test_the_first_member_must_name_a_protocol(kind: str, protocols: Protocols) -> None:
     story = Story()
     answer = story.joined(story.join(kind=kind, protocols=protocols))
-    assert answer.refusal is Refusal.INCONSISTENT_GROUP_PROTOCOL
+    assert answer.refusal is GroupRefusal.INCONSISTENT_GROUP_PROTOCOL
     assert story.group == Group("g")
 
 
@@ -314,24 +316,24 @@ def test_an_assignment_that_could_not_be_stored_is_refused_to_all_and_the_group_
     before = story.group
     event = Sync(story.now_ms, 99, before.generation, "a", assignments=(("a", b"A"),))
 
-    story.do(NotStored(event, Refusal.NOT_COORDINATOR, story.now_ms))
+    story.do(NotStored(event, GroupRefusal.NOT_COORDINATOR, story.now_ms))
 
-    assert story.synced(99).refusal is Refusal.NOT_COORDINATOR
-    assert story.synced(follower).refusal is Refusal.NOT_COORDINATOR
-    assert story.group.state is State.PREPARING_REBALANCE
+    assert story.synced(99).refusal is GroupRefusal.NOT_COORDINATOR
+    assert story.synced(follower).refusal is GroupRefusal.NOT_COORDINATOR
+    assert story.group.state is GroupState.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize(
     ("generation", "kind", "protocol", "refusal"),
     [
-        (0, None, None, Refusal.ILLEGAL_GENERATION),
-        (9, None, None, Refusal.ILLEGAL_GENERATION),
-        (None, "connect", None, Refusal.INCONSISTENT_GROUP_PROTOCOL),
-        (None, "consumer", "roundrobin", Refusal.INCONSISTENT_GROUP_PROTOCOL),
+        (0, None, None, GroupRefusal.ILLEGAL_GENERATION),
+        (9, None, None, GroupRefusal.ILLEGAL_GENERATION),
+        (None, "connect", None, GroupRefusal.INCONSISTENT_GROUP_PROTOCOL),
+        (None, "consumer", "roundrobin", GroupRefusal.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
 def test_a_sync_of_another_generation_or_protocol_is_refused(
-    generation: int | None, kind: str | None, protocol: str | None, refusal: Refusal
+    generation: int | None, kind: str | None, protocol: str | None, refusal: GroupRefusal
 ) -> None:
     story = stable("a")
     before = story.group
@@ -346,8 +348,8 @@ def test_a_new_member_sends_those_who_wait_for_the_assignment_back_to_join() -> 
     story.join("b")
     follower = story.sync("b")
     story.join(new_id="c")
-    assert story.synced(follower).refusal is Refusal.REBALANCE_IN_PROGRESS
-    assert story.group.state is State.PREPARING_REBALANCE
+    assert story.synced(follower).refusal is GroupRefusal.REBALANCE_IN_PROGRESS
+    assert story.group.state is GroupState.PREPARING_REBALANCE
 
 
 # ---- time
@@ -360,8 +362,8 @@ def test_a_silent_member_is_out_after_its_session_and_the_others_rebalance() -> 
     story.tick(1)
 
     assert set(story.group.members) == {"a"}
-    assert story.group.state is State.PREPARING_REBALANCE
-    assert story.beat("b") is Refusal.UNKNOWN_MEMBER_ID
+    assert story.group.state is GroupState.PREPARING_REBALANCE
+    assert story.beat("b") is GroupRefusal.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_waits_for_the_others_needs_no_heartbeats() -> None:
@@ -369,7 +371,7 @@ def test_a_member_that_waits_for_the_others_needs_no_heartbeats() -> None:
     waiting = story.join("a")
     for _ in range(5):
         story.tick(SESSION - 1)
-        assert story.beat("b") is Refusal.REBALANCE_IN_PROGRESS
+        assert story.beat("b") is GroupRefusal.REBALANCE_IN_PROGRESS
     assert waiting not in story.answers and "a" in story.group.members
 
 
@@ -382,7 +384,7 @@ def test_a_new_member_that_waits_too_long_for_its_first_answer_is_out() -> None:
         elapsed += SESSION - 1
         story.beat("a")
     assert NEW_MEMBER_JOIN_TIMEOUT_MS <= elapsed <= NEW_MEMBER_JOIN_TIMEOUT_MS + SESSION
-    assert story.joined(ticket).refusal is Refusal.UNKNOWN_MEMBER_ID
+    assert story.joined(ticket).refusal is GroupRefusal.UNKNOWN_MEMBER_ID
 
 
 def test_members_that_do_not_join_within_the_rebalance_timeout_are_left_behind() -> None:
@@ -409,14 +411,14 @@ def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out() -> None
         story.tick(5_000)
 
     assert "a" not in story.group.members
-    assert story.synced(follower).refusal is Refusal.REBALANCE_IN_PROGRESS
+    assert story.synced(follower).refusal is GroupRefusal.REBALANCE_IN_PROGRESS
     assert story.group.leader == "b"
 
 
 def test_a_group_whose_last_member_goes_is_empty_under_a_new_generation_and_stored() -> None:
     story = stable("a")
     story.do(Leave(story.now_ms, (("a", None),)))
-    assert (story.group.state, story.group.generation, story.group.leader) == (State.EMPTY, 2, None)
+    assert (story.group.state, story.group.generation, story.group.leader) == (GroupState.EMPTY, 2, None)
     assert story.stored[-1] == story.group
     assert story.group.state_since_ms == story.now_ms
 
@@ -426,18 +428,18 @@ def test_a_loaded_group_gives_its_members_a_whole_session_to_be_heard_of() -> No
     story.now_ms += 10 * SESSION
     story.do(Loaded(story.now_ms))
     story.tick(SESSION - 1)
-    assert story.group.state is State.STABLE
+    assert story.group.state is GroupState.STABLE
     story.tick(1)
-    assert story.group.state is State.EMPTY
+    assert story.group.state is GroupState.EMPTY
 
 
 def test_a_loaded_group_above_a_lowered_limit_rebalances() -> None:
     story = Story(stable("a", "b").group)
-    story.group = Group("g", Limits(max_members=1), State.STABLE, 2, "consumer", "range", "a", story.group.members)
+    story.group = Group("g", Limits(max_members=1), GroupState.STABLE, 2, "consumer", "range", "a", story.group.members)
     story.do(Loaded(story.now_ms))
-    assert story.group.state is State.PREPARING_REBALANCE
+    assert story.group.state is GroupState.PREPARING_REBALANCE
     kept = story.join("a")
-    assert story.joined(story.join("b")).refusal is Refusal.GROUP_MAX_SIZE_REACHED
+    assert story.joined(story.join("b")).refusal is GroupRefusal.GROUP_MAX_SIZE_REACHED
     assert story.joined(kept).refusal is None
 
 
@@ -447,15 +449,15 @@ def test_a_loaded_group_above_a_lowered_limit_rebalances() -> None:
 @pytest.mark.parametrize("generation", [0, 2])
 def test_a_stale_generation_is_refused_by_heartbeat_and_commit(generation: int) -> None:
     story = stable("a")
-    assert story.beat("a", generation) is Refusal.ILLEGAL_GENERATION
-    assert story.ask(CommitOffsets(story.now_ms, generation, "a")) is Refusal.ILLEGAL_GENERATION
+    assert story.beat("a", generation) is GroupRefusal.ILLEGAL_GENERATION
+    assert story.ask(CommitOffsets(story.now_ms, generation, "a")) is GroupRefusal.ILLEGAL_GENERATION
 
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_only_an_empty_group_takes_commits_of_nobody_except_in_transactions(transactional: bool) -> None:
     nobody = CommitOffsets(0, -1, "", None, transactional)
     assert Story().ask(nobody) is None
-    assert stable("a").ask(nobody) is (None if transactional else Refusal.UNKNOWN_MEMBER_ID)
+    assert stable("a").ask(nobody) is (None if transactional else GroupRefusal.UNKNOWN_MEMBER_ID)
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -463,7 +465,7 @@ def test_while_the_assignment_is_awaited_only_transactions_commit(transactional:
     story = stable("a")
     story.join("a")
     event = CommitOffsets(story.now_ms, story.group.generation, "a", None, transactional)
-    assert story.ask(event) is (None if transactional else Refusal.REBALANCE_IN_PROGRESS)
+    assert story.ask(event) is (None if transactional else GroupRefusal.REBALANCE_IN_PROGRESS)
 
 
 def test_the_previous_generation_may_commit_while_the_next_one_gathers() -> None:
@@ -489,7 +491,7 @@ def test_a_static_member_that_returns_has_its_place_and_assignment_without_a_reb
     answer = story.joined(story.join(new_id="b2", instance_id="i-b"))
 
     assert (answer.refusal, answer.member_id, answer.generation) == (None, "b2", story.group.generation)
-    assert story.group.state is State.STABLE
+    assert story.group.state is GroupState.STABLE
     assert story.stored[-1].members.keys() == {"a", "b2"}, "its new id is stored before it is told"
     assert story.synced(story.sync("b2", instance_id="i-b")).assignment == b"of b"
 
@@ -499,11 +501,11 @@ def test_whoever_had_the_static_place_before_is_fenced() -> None:
     story.join(new_id="b2", instance_id="i-b")
     generation = story.group.generation
 
-    assert story.beat("b", generation, "i-b") is Refusal.FENCED_INSTANCE_ID
-    assert story.synced(story.sync("b", instance_id="i-b")).refusal is Refusal.FENCED_INSTANCE_ID
-    assert story.joined(story.join("b", instance_id="i-b")).refusal is Refusal.FENCED_INSTANCE_ID
-    assert story.ask(CommitOffsets(story.now_ms, generation, "b", "i-b", True)) is Refusal.FENCED_INSTANCE_ID
-    assert story.do(Leave(story.now_ms, (("b", "i-b"),))) == (AnswerLeave((Refusal.FENCED_INSTANCE_ID,)),)
+    assert story.beat("b", generation, "i-b") is GroupRefusal.FENCED_INSTANCE_ID
+    assert story.synced(story.sync("b", instance_id="i-b")).refusal is GroupRefusal.FENCED_INSTANCE_ID
+    assert story.joined(story.join("b", instance_id="i-b")).refusal is GroupRefusal.FENCED_INSTANCE_ID
+    assert story.ask(CommitOffsets(story.now_ms, generation, "b", "i-b", True)) is GroupRefusal.FENCED_INSTANCE_ID
+    assert story.do(Leave(story.now_ms, (("b", "i-b"),))) == (AnswerLeave((GroupRefusal.FENCED_INSTANCE_ID,)),)
     assert story.group.members.keys() == {"a", "b2"}
 
 
@@ -516,11 +518,11 @@ def test_requests_of_a_replaced_static_member_that_still_wait_are_fenced() -> No
 
     story.join(new_id="b2", instance_id="i-b")
 
-    assert story.synced(syncing).refusal is Refusal.FENCED_INSTANCE_ID
-    assert story.group.state is State.PREPARING_REBALANCE
+    assert story.synced(syncing).refusal is GroupRefusal.FENCED_INSTANCE_ID
+    assert story.group.state is GroupState.PREPARING_REBALANCE
     waiting = story.join("b2", instance_id="i-b")
     story.join(new_id="b3", instance_id="i-b")
-    assert story.joined(waiting).refusal is Refusal.FENCED_INSTANCE_ID
+    assert story.joined(waiting).refusal is GroupRefusal.FENCED_INSTANCE_ID
 
 
 @pytest.mark.parametrize("skips", [True, False])
@@ -541,15 +543,15 @@ def test_a_returning_static_member_that_changes_the_vote_starts_a_rebalance() ->
     story.sync("a")
     assert story.group.protocol_name == "x"
     story.join(new_id="a2", instance_id="i-a", protocols=(("y", b""), ("x", b"")))
-    assert story.group.state is State.COMPLETING_REBALANCE and story.group.protocol_name == "y"
+    assert story.group.state is GroupState.COMPLETING_REBALANCE and story.group.protocol_name == "y"
 
 
 def test_a_static_member_that_could_not_be_stored_is_not_back() -> None:
     story = stable("a", static=True)
     before = story.group
     event = Join(story.now_ms, 99, "", "a2", "i-a", "c", "/h", SESSION, REBALANCE, "consumer", RANGE, False, True)
-    story.do(NotStored(event, Refusal.NOT_COORDINATOR, story.now_ms))
-    assert story.joined(99).refusal is Refusal.NOT_COORDINATOR
+    story.do(NotStored(event, GroupRefusal.NOT_COORDINATOR, story.now_ms))
+    assert story.joined(99).refusal is GroupRefusal.NOT_COORDINATOR
     assert story.group == before
 
 
@@ -580,7 +582,7 @@ def test_a_static_leader_that_does_not_come_back_in_time_keeps_its_place_and_los
 def test_an_administrator_removes_a_static_member_by_its_instance_id_alone() -> None:
     story = stable("a", "b", static=True)
     effects = story.do(Leave(story.now_ms, (("", "i-b"), ("", "i-nobody"), ("", None))))
-    assert effects[-1] == AnswerLeave((None, Refusal.UNKNOWN_MEMBER_ID, Refusal.UNKNOWN_MEMBER_ID))
+    assert effects[-1] == AnswerLeave((None, GroupRefusal.UNKNOWN_MEMBER_ID, GroupRefusal.UNKNOWN_MEMBER_ID))
     assert story.group.members.keys() == {"a"}
 
 
@@ -593,14 +595,14 @@ def test_a_full_group_takes_nobody_else_and_goes_on() -> None:
     story.sync("a")
     before = story.group
     answer = story.joined(story.join(new_id="b"))
-    assert (answer.refusal, answer.member_id) == (Refusal.GROUP_MAX_SIZE_REACHED, "")
+    assert (answer.refusal, answer.member_id) == (GroupRefusal.GROUP_MAX_SIZE_REACHED, "")
     assert story.group == before
 
 
 def test_no_more_member_ids_are_held_back_than_members_fit() -> None:
     story = Story(Group("g", Limits(max_members=3)))
     answers = [story.joined(story.join(new_id=f"m{n}", known=True)).refusal for n in range(5)]
-    assert answers == [Refusal.MEMBER_ID_REQUIRED] * 3 + [Refusal.GROUP_MAX_SIZE_REACHED] * 2
+    assert answers == [GroupRefusal.MEMBER_ID_REQUIRED] * 3 + [GroupRefusal.GROUP_MAX_SIZE_REACHED] * 2
     assert len(story.group.pending) == 3
 
 
@@ -608,14 +610,14 @@ def test_a_member_that_leaves_while_it_waits_is_refused_what_it_waits_for() -> N
     story = stable("a", "b")
     joining = story.join("a")
     story.do(Leave(story.now_ms, (("a", None),)))
-    assert story.joined(joining).refusal is Refusal.UNKNOWN_MEMBER_ID
+    assert story.joined(joining).refusal is GroupRefusal.UNKNOWN_MEMBER_ID
 
     story.join("b")
     story.join(new_id="c")
     story.join("b")
     syncing = story.sync("c")
     story.do(Leave(story.now_ms, (("c", None),)))
-    assert story.synced(syncing).refusal is Refusal.UNKNOWN_MEMBER_ID
+    assert story.synced(syncing).refusal is GroupRefusal.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -628,7 +630,7 @@ def test_whatever_happens_every_ticket_is_answered_once_and_the_group_stays_soun
     story.tick(2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
     story.tick(2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
     story.tick(2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
-    assert story.group.state is State.EMPTY
+    assert story.group.state is GroupState.EMPTY
     assert story.answers.keys() == set(range(1, story.tickets + 1))
 
 
@@ -668,14 +670,14 @@ def check(group: Group) -> None:
     instances = [member.instance_id for member in members.values() if member.static]
     assert len(instances) == len(set(instances))
     assert (group.leader in members) if members else group.leader is None
-    assert (group.join_deadline_ms is not None) == (group.state is State.PREPARING_REBALANCE)
-    if group.state is State.EMPTY:
+    assert (group.join_deadline_ms is not None) == (group.state is GroupState.PREPARING_REBALANCE)
+    if group.state is GroupState.EMPTY:
         assert not members
-    if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+    if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         assert members
         assert all(member.join_ticket is None for member in members.values())
         assert all(any(name == group.protocol_name for name, _ in m.protocols) for m in members.values())
-    if group.state is not State.COMPLETING_REBALANCE:
+    if group.state is not GroupState.COMPLETING_REBALANCE:
         assert all(member.sync_ticket is None for member in members.values())
     assert (group.sync_deadline_ms is not None) == bool(group.awaited)
 
@@ -685,10 +687,10 @@ def test_the_checker_rejects_unsound_groups() -> None:
     members = dict(group.members)
     for broken in (
         Group("g", leader="a"),
-        Group("g", state=State.STABLE),
-        Group("g", state=State.EMPTY, members=members, leader="a"),
-        Group("g", state=State.STABLE, members=members, leader="a", protocol_name="nobody's"),
-        Group("g", state=State.PREPARING_REBALANCE),
+        Group("g", state=GroupState.STABLE),
+        Group("g", state=GroupState.EMPTY, members=members, leader="a"),
+        Group("g", state=GroupState.STABLE, members=members, leader="a", protocol_name="nobody's"),
+        Group("g", state=GroupState.PREPARING_REBALANCE),
     ):
         with pytest.raises(AssertionError):
             check(broken)

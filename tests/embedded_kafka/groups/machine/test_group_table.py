@@ -8,7 +8,7 @@ import pytest
 
 from embedded_kafka.groups.machine.moves import (
     MOVES,
-    Answer,
+    AnswerCode,
     AnswerJoin,
     AnswerLeave,
     AnswerSync,
@@ -18,13 +18,13 @@ from embedded_kafka.groups.machine.moves import (
     Effect,
     Event,
     Group,
+    GroupRefusal,
+    GroupState,
     Heartbeat,
     Join,
     Leave,
     Loaded,
     NotStored,
-    Refusal,
-    State,
     Store,
     Sync,
     Tick,
@@ -58,11 +58,11 @@ STABLE = moved(COMPLETING, Sync(NOW, 2, 1, "a", assignments=(("a", b"all"),)))
 PREPARING = moved(STABLE, join(3, new_id="b"))
 DEAD = moved(EMPTY, Delete(NOW))
 VALUES = {
-    State.EMPTY: EMPTY,
-    State.PREPARING_REBALANCE: PREPARING,
-    State.COMPLETING_REBALANCE: COMPLETING,
-    State.STABLE: STABLE,
-    State.DEAD: DEAD,
+    GroupState.EMPTY: EMPTY,
+    GroupState.PREPARING_REBALANCE: PREPARING,
+    GroupState.COMPLETING_REBALANCE: COMPLETING,
+    GroupState.STABLE: STABLE,
+    GroupState.DEAD: DEAD,
 }
 
 LATER = NOW + SESSION
@@ -77,70 +77,76 @@ EVENTS: dict[type, Event] = {
     Delete: Delete(NOW),
     Close: Close(),
     Loaded: Loaded(NOW),
-    NotStored: NotStored(Sync(NOW, 9, 1, "a"), Refusal.NOT_COORDINATOR, NOW),
+    NotStored: NotStored(Sync(NOW, 9, 1, "a"), GroupRefusal.NOT_COORDINATOR, NOW),
 }
 
 joined_a = AnswerJoin(9, "c", None, 1, "consumer", "range", "c", (("c", None, b"topics"),))
-unknown = Refusal.UNKNOWN_MEMBER_ID
-again = Refusal.REBALANCE_IN_PROGRESS
+unknown = GroupRefusal.UNKNOWN_MEMBER_ID
+again = GroupRefusal.REBALANCE_IN_PROGRESS
 
-EXPECTED: dict[tuple[State, type], tuple[State, tuple[Effect, ...]]] = {
-    (State.EMPTY, Join): (State.COMPLETING_REBALANCE, (joined_a,)),
-    (State.EMPTY, Sync): (State.EMPTY, (AnswerSync(9, unknown),)),
-    (State.EMPTY, Heartbeat): (State.EMPTY, (Answer(unknown),)),
-    (State.EMPTY, Leave): (State.EMPTY, (AnswerLeave((unknown,)),)),
-    (State.EMPTY, CommitOffsets): (State.EMPTY, (Answer(unknown),)),
-    (State.EMPTY, Tick): (State.EMPTY, ()),
-    (State.EMPTY, Delete): (State.DEAD, (Answer(),)),
-    (State.EMPTY, Close): (State.DEAD, ()),
-    (State.EMPTY, Loaded): (State.EMPTY, ()),
-    (State.PREPARING_REBALANCE, Join): (State.PREPARING_REBALANCE, ()),
-    (State.PREPARING_REBALANCE, Sync): (State.PREPARING_REBALANCE, (AnswerSync(9, again),)),
-    (State.PREPARING_REBALANCE, Heartbeat): (State.PREPARING_REBALANCE, (Answer(again),)),
+EXPECTED: dict[tuple[GroupState, type], tuple[GroupState, tuple[Effect, ...]]] = {
+    (GroupState.EMPTY, Join): (GroupState.COMPLETING_REBALANCE, (joined_a,)),
+    (GroupState.EMPTY, Sync): (GroupState.EMPTY, (AnswerSync(9, unknown),)),
+    (GroupState.EMPTY, Heartbeat): (GroupState.EMPTY, (AnswerCode(unknown),)),
+    (GroupState.EMPTY, Leave): (GroupState.EMPTY, (AnswerLeave((unknown,)),)),
+    (GroupState.EMPTY, CommitOffsets): (GroupState.EMPTY, (AnswerCode(unknown),)),
+    (GroupState.EMPTY, Tick): (GroupState.EMPTY, ()),
+    (GroupState.EMPTY, Delete): (GroupState.DEAD, (AnswerCode(),)),
+    (GroupState.EMPTY, Close): (GroupState.DEAD, ()),
+    (GroupState.EMPTY, Loaded): (GroupState.EMPTY, ()),
+    (GroupState.PREPARING_REBALANCE, Join): (GroupState.PREPARING_REBALANCE, ()),
+    (GroupState.PREPARING_REBALANCE, Sync): (GroupState.PREPARING_REBALANCE, (AnswerSync(9, again),)),
+    (GroupState.PREPARING_REBALANCE, Heartbeat): (GroupState.PREPARING_REBALANCE, (AnswerCode(again),)),
     # The other member waits already, so the one that goes completes the rebalance.
-    (State.PREPARING_REBALANCE, Leave): (
-        State.COMPLETING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, Leave): (
+        GroupState.COMPLETING_REBALANCE,
         (
             AnswerJoin(3, "b", None, 2, "consumer", "range", "b", (("b", None, b"topics"),)),
             AnswerLeave((None,)),
         ),
     ),
-    (State.PREPARING_REBALANCE, CommitOffsets): (State.PREPARING_REBALANCE, (Answer(),)),
-    (State.PREPARING_REBALANCE, Tick): (
-        State.COMPLETING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, CommitOffsets): (GroupState.PREPARING_REBALANCE, (AnswerCode(),)),
+    (GroupState.PREPARING_REBALANCE, Tick): (
+        GroupState.COMPLETING_REBALANCE,
         (AnswerJoin(3, "b", None, 2, "consumer", "range", "b", (("b", None, b"topics"),)),),
     ),
-    (State.PREPARING_REBALANCE, Delete): (State.PREPARING_REBALANCE, (Answer(Refusal.NON_EMPTY_GROUP),)),
-    (State.PREPARING_REBALANCE, Close): (State.DEAD, (AnswerJoin(3, "b", Refusal.NOT_COORDINATOR),)),
-    (State.COMPLETING_REBALANCE, Join): (State.PREPARING_REBALANCE, ()),
-    (State.COMPLETING_REBALANCE, Sync): (
-        State.STABLE,
+    (GroupState.PREPARING_REBALANCE, Delete): (
+        GroupState.PREPARING_REBALANCE,
+        (AnswerCode(GroupRefusal.NON_EMPTY_GROUP),),
+    ),
+    (GroupState.PREPARING_REBALANCE, Close): (GroupState.DEAD, (AnswerJoin(3, "b", GroupRefusal.NOT_COORDINATOR),)),
+    (GroupState.COMPLETING_REBALANCE, Join): (GroupState.PREPARING_REBALANCE, ()),
+    (GroupState.COMPLETING_REBALANCE, Sync): (
+        GroupState.STABLE,
         (Store(required=True), AnswerSync(9, None, "consumer", "range", b"all")),
     ),
-    (State.COMPLETING_REBALANCE, Heartbeat): (State.COMPLETING_REBALANCE, (Answer(),)),
-    (State.COMPLETING_REBALANCE, Leave): (State.EMPTY, (Store(required=False), AnswerLeave((None,)))),
-    (State.COMPLETING_REBALANCE, CommitOffsets): (State.COMPLETING_REBALANCE, (Answer(again),)),
-    (State.COMPLETING_REBALANCE, Tick): (State.EMPTY, (Store(required=False),)),
-    (State.COMPLETING_REBALANCE, Delete): (State.COMPLETING_REBALANCE, (Answer(Refusal.NON_EMPTY_GROUP),)),
-    (State.COMPLETING_REBALANCE, Close): (State.DEAD, ()),
-    (State.COMPLETING_REBALANCE, NotStored): (
-        State.PREPARING_REBALANCE,
-        (AnswerSync(9, Refusal.NOT_COORDINATOR),),
+    (GroupState.COMPLETING_REBALANCE, Heartbeat): (GroupState.COMPLETING_REBALANCE, (AnswerCode(),)),
+    (GroupState.COMPLETING_REBALANCE, Leave): (GroupState.EMPTY, (Store(required=False), AnswerLeave((None,)))),
+    (GroupState.COMPLETING_REBALANCE, CommitOffsets): (GroupState.COMPLETING_REBALANCE, (AnswerCode(again),)),
+    (GroupState.COMPLETING_REBALANCE, Tick): (GroupState.EMPTY, (Store(required=False),)),
+    (GroupState.COMPLETING_REBALANCE, Delete): (
+        GroupState.COMPLETING_REBALANCE,
+        (AnswerCode(GroupRefusal.NON_EMPTY_GROUP),),
     ),
-    (State.STABLE, Join): (State.PREPARING_REBALANCE, ()),
-    (State.STABLE, Sync): (State.STABLE, (AnswerSync(9, None, "consumer", "range", b"all"),)),
-    (State.STABLE, Heartbeat): (State.STABLE, (Answer(),)),
-    (State.STABLE, Leave): (State.EMPTY, (Store(required=False), AnswerLeave((None,)))),
-    (State.STABLE, CommitOffsets): (State.STABLE, (Answer(),)),
-    (State.STABLE, Tick): (State.EMPTY, (Store(required=False),)),
-    (State.STABLE, Delete): (State.STABLE, (Answer(Refusal.NON_EMPTY_GROUP),)),
-    (State.STABLE, Close): (State.DEAD, ()),
-    (State.STABLE, Loaded): (State.STABLE, ()),
-    (State.STABLE, NotStored): (State.STABLE, (AnswerJoin(9, "", Refusal.NOT_COORDINATOR),)),
+    (GroupState.COMPLETING_REBALANCE, Close): (GroupState.DEAD, ()),
+    (GroupState.COMPLETING_REBALANCE, NotStored): (
+        GroupState.PREPARING_REBALANCE,
+        (AnswerSync(9, GroupRefusal.NOT_COORDINATOR),),
+    ),
+    (GroupState.STABLE, Join): (GroupState.PREPARING_REBALANCE, ()),
+    (GroupState.STABLE, Sync): (GroupState.STABLE, (AnswerSync(9, None, "consumer", "range", b"all"),)),
+    (GroupState.STABLE, Heartbeat): (GroupState.STABLE, (AnswerCode(),)),
+    (GroupState.STABLE, Leave): (GroupState.EMPTY, (Store(required=False), AnswerLeave((None,)))),
+    (GroupState.STABLE, CommitOffsets): (GroupState.STABLE, (AnswerCode(),)),
+    (GroupState.STABLE, Tick): (GroupState.EMPTY, (Store(required=False),)),
+    (GroupState.STABLE, Delete): (GroupState.STABLE, (AnswerCode(GroupRefusal.NON_EMPTY_GROUP),)),
+    (GroupState.STABLE, Close): (GroupState.DEAD, ()),
+    (GroupState.STABLE, Loaded): (GroupState.STABLE, ()),
+    (GroupState.STABLE, NotStored): (GroupState.STABLE, (AnswerJoin(9, "", GroupRefusal.NOT_COORDINATOR),)),
 }
 
-CHOSEN: dict[tuple[State, type], Event] = {
-    (State.STABLE, NotStored): NotStored(join(9, new_id="x", instance_id="i"), Refusal.NOT_COORDINATOR, NOW)
+CHOSEN: dict[tuple[GroupState, type], Event] = {
+    (GroupState.STABLE, NotStored): NotStored(join(9, new_id="x", instance_id="i"), GroupRefusal.NOT_COORDINATOR, NOW)
 }
 """Where the event of a pair is another one than everywhere."""
 
@@ -151,7 +157,7 @@ class TestTheTable(CaseTests):
     table = Table(
         "group",
         MOVES,
-        State,
+        GroupState,
         Event,
         EVENTS,
         VALUES,
@@ -160,23 +166,23 @@ class TestTheTable(CaseTests):
     )
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.DEAD])
+@pytest.mark.parametrize("state", [state for state in GroupState if state is not GroupState.DEAD])
 def test_a_member_that_the_group_does_not_know_is_refused_in_every_state_and_nothing_has_changed(
-    state: State,
+    state: GroupState,
 ) -> None:
     value = VALUES[state]
     for event, answer in [
         (STRANGER, AnswerJoin(9, "nobody", unknown)),
         (Sync(NOW, 9, 1, "nobody"), AnswerSync(9, unknown)),
-        (Heartbeat(NOW, 1, "nobody"), Answer(unknown)),
-        (CommitOffsets(NOW, 1, "nobody"), Answer(unknown)),
+        (Heartbeat(NOW, 1, "nobody"), AnswerCode(unknown)),
+        (CommitOffsets(NOW, 1, "nobody"), AnswerCode(unknown)),
         (Leave(NOW, (("nobody", None),)), AnswerLeave((unknown,))),
     ]:
         assert handle(value, event) == (value, (answer,))
 
 
 def test_the_states_have_the_names_that_kafkas_tools_show() -> None:
-    assert [state.kafka_name for state in State] == [
+    assert [state.kafka_name for state in GroupState] == [
         "Empty",
         "PreparingRebalance",
         "CompletingRebalance",

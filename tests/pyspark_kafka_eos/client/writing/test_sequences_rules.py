@@ -30,8 +30,8 @@ from pyspark_kafka_eos.client.writing.sequences import (
     Resume,
     SendNext,
     Sequences,
+    SequencesState,
     Stamp,
-    State,
     Transmit,
 )
 
@@ -225,7 +225,7 @@ def test_batches_behind_a_lost_one_are_refused_as_out_of_order_and_re_sent_in_or
         order.append(sent.base_sequence)
         value, _ = run(value, Acknowledged(sent.base_sequence, sent.base_sequence))
     assert order == [1, 2, 3, 4]
-    assert value.state is State.IDLE
+    assert value.state is SequencesState.IDLE
 
 
 def test_after_the_last_re_sent_batch_five_may_be_in_flight_again() -> None:
@@ -235,7 +235,7 @@ def test_after_the_last_re_sent_batch_five_may_be_in_flight_again() -> None:
     for base in range(5):
         value, (sent,) = send_all(value)
         value, _ = run(value, Acknowledged(sent.base_sequence, base))
-    assert value.state is State.SENDING
+    assert value.state is SequencesState.SENDING
     value, _ = run(value, Enqueue(8, 1), Enqueue(9, 1), Enqueue(10, 1))
     assert [each.base_sequence for each in send_all(value)[1]] == [5, 6, 7, 8, 9]
 
@@ -245,7 +245,7 @@ def test_out_of_order_for_the_oldest_batch_ends_the_epoch() -> None:
     that records are missing in the log; the transaction can only be aborted."""
     value, _ = send_all(enqueued(2))
     value, effects = run(value, OutOfOrder(0))
-    assert value.state is State.REJECTED
+    assert value.state is SequencesState.REJECTED
     assert [type(effect) for effect in effects] == [GiveUp]
 
 
@@ -257,7 +257,7 @@ def test_after_a_fatal_error_nothing_behind_the_batch_is_sent() -> None:
     assert effects == [GiveUp("too large")]
     value, effects = run(value, Acknowledged(0, 0), NotDelivered(2, "cut"), SendNext(), SendNext())
     assert effects == []
-    assert value.state is State.REJECTED
+    assert value.state is SequencesState.REJECTED
 
 
 def test_a_re_sent_batch_never_gets_another_sequence_after_a_fatal_error() -> None:
@@ -275,7 +275,7 @@ def test_an_acknowledged_duplicate_is_a_success() -> None:
     value, _ = run(Sequences(), Enqueue(0, 4), SendNext(), NotDelivered(0, "answer lost"), SendNext())
     value, effects = run(value, Acknowledged(0, 17))
     assert effects == [Release(0)]
-    assert (value.state, value.first_offset, value.acknowledged) == (State.IDLE, 17, 4)
+    assert (value.state, value.first_offset, value.acknowledged) == (SequencesState.IDLE, 17, 4)
 
 
 def test_until_the_first_batch_of_an_epoch_is_acknowledged_it_is_alone_in_flight() -> None:
@@ -335,12 +335,12 @@ def test_out_of_order_across_the_wrap_is_told_from_a_real_gap() -> None:
     """Rule: seed 000 §6 (out of order, behind or ahead): sequence 0 after 2^31 - 1 is the younger one."""
     value, _ = send_all(enqueued(2, near_the_end(1)))
     retried, effects = run(value, OutOfOrder(0))
-    assert (retried.state, effects) == (State.RETRYING, [])
+    assert (retried.state, effects) == (SequencesState.RETRYING, [])
     queued, _ = run(value, NotDelivered(SEQUENCE_LIMIT - 1, "cut"))
     queued, effects = run(queued, OutOfOrder(0))
-    assert (queued.state, effects) == (State.RETRYING, [])
+    assert (queued.state, effects) == (SequencesState.RETRYING, [])
     ended, effects = run(value, OutOfOrder(SEQUENCE_LIMIT - 1))
-    assert (ended.state, len(effects)) == (State.REJECTED, 1)
+    assert (ended.state, len(effects)) == (SequencesState.REJECTED, 1)
 
 
 def test_the_first_offset_is_not_that_of_the_second_zero() -> None:
@@ -393,7 +393,7 @@ class World:
                 self.stamps[effect.token] = effect.base_sequence
             elif isinstance(effect, Transmit):
                 assert self.stamps[effect.token] == effect.base_sequence, "a sequence was reassigned"
-                if before.state is State.RETRYING:
+                if before.state is SequencesState.RETRYING:
                     assert not before.in_flight, "a re-sent batch was not alone"
                     assert not self.connection
                 self.resent += effect.attempt > 1
@@ -454,7 +454,7 @@ class World:
 
     def settle(self) -> None:
         for _ in range(10_000):
-            if self.client.state is State.IDLE:
+            if self.client.state is SequencesState.IDLE:
                 return
             self.tell(SendNext())
             self.process()
@@ -537,6 +537,6 @@ def test_the_checker_rejects_a_client_that_renumbers_a_batch() -> None:
     world.counts = {0: 1}
     assert broker.log != all_records(world)
     world.stamps = {0: 0}
-    world.client = Sequences(State.SENDING, 2, waiting=(Batch(0, 1, 1),))
+    world.client = Sequences(SequencesState.SENDING, 2, waiting=(Batch(0, 1, 1),))
     with pytest.raises(AssertionError):
         world.check()

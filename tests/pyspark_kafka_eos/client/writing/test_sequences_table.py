@@ -23,8 +23,8 @@ from pyspark_kafka_eos.client.writing.sequences import (
     Resume,
     SendNext,
     Sequences,
+    SequencesState,
     Stamp,
-    State,
     Transmit,
 )
 from tests.support.tables import CaseTests, Table
@@ -35,35 +35,37 @@ SENT = [Batch(n, 2 * n, 2, attempts=1) for n in range(8)]
 AGAIN = [Batch(n, 2 * n, 2, attempts=2) for n in range(8)]
 
 IDLE = Sequences()
-SENDING = Sequences(State.SENDING, next_sequence=6, waiting=(NEW[2],), in_flight=(SENT[0], SENT[1]))
+SENDING = Sequences(SequencesState.SENDING, next_sequence=6, waiting=(NEW[2],), in_flight=(SENT[0], SENT[1]))
 KNOWN = replace(SENDING, in_flight=(SENT[1],), acknowledged=2, first_offset=0)
-FULL = Sequences(State.SENDING, next_sequence=12, waiting=(NEW[5],), in_flight=tuple(SENT[:5]))
-LAST = Sequences(State.SENDING, next_sequence=2, in_flight=(SENT[0],))
-RETRYING = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[0], NEW[2]), in_flight=(SENT[1],))
-ALONE = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[1], NEW[2]), in_flight=(AGAIN[0],))
-QUIET = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[0], SENT[1], NEW[2]))
-ONLY_NEW_BEHIND = Sequences(State.RETRYING, next_sequence=6, waiting=(NEW[1], NEW[2]), in_flight=(AGAIN[0],))
-REJECTED = Sequences(State.REJECTED, next_sequence=4, waiting=(NEW[1],), in_flight=(SENT[0],), reason="too large")
+FULL = Sequences(SequencesState.SENDING, next_sequence=12, waiting=(NEW[5],), in_flight=tuple(SENT[:5]))
+LAST = Sequences(SequencesState.SENDING, next_sequence=2, in_flight=(SENT[0],))
+RETRYING = Sequences(SequencesState.RETRYING, next_sequence=6, waiting=(SENT[0], NEW[2]), in_flight=(SENT[1],))
+ALONE = Sequences(SequencesState.RETRYING, next_sequence=6, waiting=(SENT[1], NEW[2]), in_flight=(AGAIN[0],))
+QUIET = Sequences(SequencesState.RETRYING, next_sequence=6, waiting=(SENT[0], SENT[1], NEW[2]))
+ONLY_NEW_BEHIND = Sequences(SequencesState.RETRYING, next_sequence=6, waiting=(NEW[1], NEW[2]), in_flight=(AGAIN[0],))
+REJECTED = Sequences(
+    SequencesState.REJECTED, next_sequence=4, waiting=(NEW[1],), in_flight=(SENT[0],), reason="too large"
+)
 
 Case = tuple[Sequences, Event, Sequences, tuple[Effect, ...]]
 
 
 def retrying(**changes: object) -> Sequences:
-    return Sequences(**{"state": State.RETRYING, "next_sequence": 6, **changes})  # type: ignore[arg-type]
+    return Sequences(**{"state": SequencesState.RETRYING, "next_sequence": 6, **changes})  # type: ignore[arg-type]
 
 
-EXPECTED: dict[tuple[State, type], list[Case]] = {
-    (State.IDLE, Enqueue): [
+EXPECTED: dict[tuple[SequencesState, type], list[Case]] = {
+    (SequencesState.IDLE, Enqueue): [
         (
             IDLE,
             Enqueue(0, 2),
-            Sequences(State.SENDING, next_sequence=2, waiting=(NEW[0],)),
+            Sequences(SequencesState.SENDING, next_sequence=2, waiting=(NEW[0],)),
             (Stamp(0, 0),),
         ),
     ],
-    (State.IDLE, SendNext): [(IDLE, SendNext(), IDLE, ())],
-    (State.IDLE, Resume): [
-        (IDLE, Resume(40), Sequences(State.IDLE, next_sequence=40), ()),
+    (SequencesState.IDLE, SendNext): [(IDLE, SendNext(), IDLE, ())],
+    (SequencesState.IDLE, Resume): [
+        (IDLE, Resume(40), Sequences(SequencesState.IDLE, next_sequence=40), ()),
         (
             Sequences(next_sequence=8, first_offset=100, acknowledged=8),
             Resume(2),
@@ -71,39 +73,39 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (),
         ),
     ],
-    (State.SENDING, Enqueue): [
+    (SequencesState.SENDING, Enqueue): [
         (
             SENDING,
             Enqueue(3, 2),
-            Sequences(State.SENDING, 8, waiting=(NEW[2], NEW[3]), in_flight=(SENT[0], SENT[1])),
+            Sequences(SequencesState.SENDING, 8, waiting=(NEW[2], NEW[3]), in_flight=(SENT[0], SENT[1])),
             (Stamp(3, 6),),
         ),
     ],
-    (State.SENDING, SendNext): [
+    (SequencesState.SENDING, SendNext): [
         (SENDING, SendNext(), SENDING, ()),
         (KNOWN, SendNext(), replace(KNOWN, waiting=(), in_flight=(SENT[1], SENT[2])), (Transmit(2, 4, 1),)),
         (FULL, SendNext(), FULL, ()),
         (LAST, SendNext(), LAST, ()),
     ],
-    (State.SENDING, Acknowledged): [
+    (SequencesState.SENDING, Acknowledged): [
         (
             SENDING,
             Acknowledged(0, 100),
-            Sequences(State.SENDING, 6, (NEW[2],), (SENT[1],), first_offset=100, acknowledged=2),
+            Sequences(SequencesState.SENDING, 6, (NEW[2],), (SENT[1],), first_offset=100, acknowledged=2),
             (Release(0),),
         ),
-        (LAST, Acknowledged(0, 7), Sequences(State.IDLE, 2, first_offset=7, acknowledged=2), (Release(0),)),
+        (LAST, Acknowledged(0, 7), Sequences(SequencesState.IDLE, 2, first_offset=7, acknowledged=2), (Release(0),)),
     ],
-    (State.SENDING, NotDelivered): [
+    (SequencesState.SENDING, NotDelivered): [
         (SENDING, NotDelivered(0, "lost"), RETRYING, ()),
     ],
-    (State.SENDING, OutOfOrder): [
+    (SequencesState.SENDING, OutOfOrder): [
         (SENDING, OutOfOrder(2), retrying(waiting=(SENT[1], NEW[2]), in_flight=(SENT[0],)), ()),
         (
             SENDING,
             OutOfOrder(0),
             Sequences(
-                State.REJECTED,
+                SequencesState.REJECTED,
                 6,
                 (NEW[2],),
                 (SENT[0], SENT[1]),
@@ -112,15 +114,15 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (GiveUp("OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch"),),
         ),
     ],
-    (State.SENDING, Rejected): [
+    (SequencesState.SENDING, Rejected): [
         (
             SENDING,
             Rejected(2, "too large"),
-            Sequences(State.REJECTED, 6, (NEW[2],), (SENT[0], SENT[1]), reason="too large"),
+            Sequences(SequencesState.REJECTED, 6, (NEW[2],), (SENT[0], SENT[1]), reason="too large"),
             (GiveUp("too large"),),
         ),
     ],
-    (State.RETRYING, Enqueue): [
+    (SequencesState.RETRYING, Enqueue): [
         (
             RETRYING,
             Enqueue(3, 2),
@@ -128,12 +130,12 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (Stamp(3, 6),),
         ),
     ],
-    (State.RETRYING, SendNext): [
+    (SequencesState.RETRYING, SendNext): [
         (RETRYING, SendNext(), RETRYING, ()),
         (QUIET, SendNext(), ALONE, (Transmit(0, 0, 2),)),
         (ALONE, SendNext(), ALONE, ()),
     ],
-    (State.RETRYING, Acknowledged): [
+    (SequencesState.RETRYING, Acknowledged): [
         (
             ALONE,
             Acknowledged(0, 50),
@@ -143,27 +145,27 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (
             ONLY_NEW_BEHIND,
             Acknowledged(0, 50),
-            Sequences(State.SENDING, 6, waiting=(NEW[1], NEW[2]), first_offset=50, acknowledged=2),
+            Sequences(SequencesState.SENDING, 6, waiting=(NEW[1], NEW[2]), first_offset=50, acknowledged=2),
             (Release(0),),
         ),
         (
             retrying(next_sequence=2, in_flight=(AGAIN[0],)),
             Acknowledged(0, -1),
-            Sequences(State.IDLE, 2, acknowledged=2),
+            Sequences(SequencesState.IDLE, 2, acknowledged=2),
             (Release(0),),
         ),
     ],
-    (State.RETRYING, NotDelivered): [
+    (SequencesState.RETRYING, NotDelivered): [
         (RETRYING, NotDelivered(2, "lost"), QUIET, ()),
         (ALONE, NotDelivered(0, "lost"), retrying(waiting=(AGAIN[0], SENT[1], NEW[2])), ()),
     ],
-    (State.RETRYING, OutOfOrder): [
+    (SequencesState.RETRYING, OutOfOrder): [
         (RETRYING, OutOfOrder(2), QUIET, ()),
         (
             ALONE,
             OutOfOrder(0),
             Sequences(
-                State.REJECTED,
+                SequencesState.REJECTED,
                 6,
                 (SENT[1], NEW[2]),
                 (AGAIN[0],),
@@ -172,22 +174,27 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (GiveUp("OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch"),),
         ),
     ],
-    (State.RETRYING, Rejected): [
+    (SequencesState.RETRYING, Rejected): [
         (
             RETRYING,
             Rejected(2, "fenced"),
-            Sequences(State.REJECTED, 6, (SENT[0], NEW[2]), (SENT[1],), reason="fenced"),
+            Sequences(SequencesState.REJECTED, 6, (SENT[0], NEW[2]), (SENT[1],), reason="fenced"),
             (GiveUp("fenced"),),
         ),
     ],
-    (State.REJECTED, SendNext): [(REJECTED, SendNext(), REJECTED, ())],
-    (State.REJECTED, Acknowledged): [(REJECTED, Acknowledged(0, 1), REJECTED, ())],
-    (State.REJECTED, NotDelivered): [(REJECTED, NotDelivered(0, "lost"), REJECTED, ())],
-    (State.REJECTED, OutOfOrder): [(REJECTED, OutOfOrder(0), REJECTED, ())],
-    (State.REJECTED, Rejected): [(REJECTED, Rejected(0, "other"), REJECTED, ())],
+    (SequencesState.REJECTED, SendNext): [(REJECTED, SendNext(), REJECTED, ())],
+    (SequencesState.REJECTED, Acknowledged): [(REJECTED, Acknowledged(0, 1), REJECTED, ())],
+    (SequencesState.REJECTED, NotDelivered): [(REJECTED, NotDelivered(0, "lost"), REJECTED, ())],
+    (SequencesState.REJECTED, OutOfOrder): [(REJECTED, OutOfOrder(0), REJECTED, ())],
+    (SequencesState.REJECTED, Rejected): [(REJECTED, Rejected(0, "other"), REJECTED, ())],
 }
 
-VALUES = {State.IDLE: IDLE, State.SENDING: SENDING, State.RETRYING: RETRYING, State.REJECTED: REJECTED}
+VALUES = {
+    SequencesState.IDLE: IDLE,
+    SequencesState.SENDING: SENDING,
+    SequencesState.RETRYING: RETRYING,
+    SequencesState.REJECTED: REJECTED,
+}
 EVENTS: dict[type, Event] = {
     Enqueue: Enqueue(9, 1),
     Resume: Resume(40),
@@ -202,7 +209,7 @@ EVENTS: dict[type, Event] = {
 class TestTheTable(CaseTests):
     """Of the sequences of one partition."""
 
-    table = Table("sequences", MOVES, State, Event, EVENTS, VALUES, EXPECTED)
+    table = Table("sequences", MOVES, SequencesState, Event, EVENTS, VALUES, EXPECTED)
 
 
 @pytest.mark.parametrize("event", [Acknowledged(4, 0), NotDelivered(4, "lost"), Rejected(4, "no"), OutOfOrder(4)])

@@ -11,7 +11,7 @@ from pyspark_kafka_eos.client.writing.session import (
     Begin,
     CommitRequested,
     Effect,
-    Ended,
+    EndAnswered,
     EndNotSent,
     EndUnanswered,
     Event,
@@ -29,7 +29,7 @@ from pyspark_kafka_eos.client.writing.session import (
     SendOffsets,
     Session,
     SessionFailed,
-    State,
+    SessionState,
     TransactionFailed,
 )
 
@@ -61,7 +61,7 @@ def test_nothing_is_written_before_an_identity_is_given() -> None:
 def test_a_refused_identity_is_fatal_for_the_session() -> None:
     """Rule: seed 000 §5.4 (maybeWaitForProducerId): what cannot be retried ends the session."""
     value, _ = run(1, Initialize(), SessionFailed("CLUSTER_AUTHORIZATION_FAILED"))
-    assert value.state is State.FATAL
+    assert value.state is SessionState.FATAL
     with pytest.raises(IllegalMove):
         value.handle(Initialize())
 
@@ -71,7 +71,7 @@ def test_begin_sends_nothing() -> None:
     hears of the transaction with its first partition."""
     value, effects = run(1, Initialize(), Initialized(ME), Begin())
     assert effects == [SendInitProducerId(None)]
-    assert (value.state, value.opened) == (State.IN_TRANSACTION, False)
+    assert (value.state, value.opened) == (SessionState.IN_TRANSACTION, False)
 
 
 def test_a_partition_is_added_before_records_for_it_are_sent() -> None:
@@ -121,14 +121,14 @@ def test_what_the_coordinator_may_have_been_told_has_to_be_ended_even_if_the_req
         AbortRequested(),
     )
     assert effects[-1] == SendEndTxn(False)
-    assert value.state is State.ABORTING
+    assert value.state is SessionState.ABORTING
 
 
 def test_a_commit_that_was_never_sent_can_be_aborted() -> None:
     """Design section 3: only an EndTxn that may have left makes the outcome unknown."""
     value, effects = run(1, *WRITING, CommitRequested(0), EndNotSent("no right"), AbortRequested())
     assert effects[-1] == SendEndTxn(False)
-    assert value.state is State.ABORTING
+    assert value.state is SessionState.ABORTING
 
 
 def test_a_transaction_without_content_is_not_ended_at_the_coordinator() -> None:
@@ -136,7 +136,7 @@ def test_a_transaction_without_content_is_not_ended_at_the_coordinator() -> None
     for end in (CommitRequested(0), AbortRequested()):
         value, effects = run(1, Initialize(), Initialized(ME), Begin(), end)
         assert effects == [SendInitProducerId(None)]
-        assert (value.state, value.identity) == (State.READY, ME)
+        assert (value.state, value.identity) == (SessionState.READY, ME)
 
 
 def test_a_commit_waits_for_every_acknowledgement() -> None:
@@ -154,13 +154,13 @@ def test_a_sealed_transaction_takes_no_more_records() -> None:
     for event in (Need(OTHER), NeedOffsets("group"), SealRequested(0)):
         with pytest.raises(IllegalMove):
             value.handle(event)
-    assert value.state is State.SEALED
+    assert value.state is SessionState.SEALED
 
 
 def test_one_identity_carries_one_transaction() -> None:
     """Design section 3 (FLINK-8132): after an end, version 1 has to bump the epoch before the next transaction."""
-    value, _ = run(1, *WRITING, CommitRequested(0), Ended(None))
-    assert value.state is State.UNINITIALIZED
+    value, _ = run(1, *WRITING, CommitRequested(0), EndAnswered(None))
+    assert value.state is SessionState.UNINITIALIZED
     with pytest.raises(IllegalMove):
         value.handle(Begin())
     value, effects = value.handle(Initialize())
@@ -169,8 +169,8 @@ def test_one_identity_carries_one_transaction() -> None:
 
 def test_transaction_version_two_begins_again_with_the_epoch_that_the_end_gave() -> None:
     """KIP-890: EndTxn v5 answers the next epoch, so that no InitProducerId is needed."""
-    value, _ = run(2, *WRITING[:4], CommitRequested(0), Ended(NEXT))
-    assert (value.state, value.identity, value.added) == (State.READY, NEXT, frozenset())
+    value, _ = run(2, *WRITING[:4], CommitRequested(0), EndAnswered(NEXT))
+    assert (value.state, value.identity, value.added) == (SessionState.READY, NEXT, frozenset())
 
 
 def test_after_an_abortable_error_abort_is_the_only_way_on() -> None:
@@ -185,16 +185,18 @@ def test_after_an_abortable_error_abort_is_the_only_way_on() -> None:
 def test_after_the_abort_the_epoch_is_bumped_with_the_current_identity() -> None:
     """Rule: seed 001 (safe epoch incrementing, steps 2 and 4): InitProducerId with producer id and epoch; then the
     next transaction begins, from sequence 0 under the new epoch."""
-    value, effects = run(1, *WRITING, TransactionFailed("no"), AbortRequested(), Ended(None), Initialize())
+    value, effects = run(1, *WRITING, TransactionFailed("no"), AbortRequested(), EndAnswered(None), Initialize())
     assert effects[-2:] == [SendEndTxn(False), SendInitProducerId(ME)]
     value, _ = value.handle(Initialized(NEXT))
-    assert (value.state, value.identity, value.added) == (State.READY, NEXT, frozenset())
+    assert (value.state, value.identity, value.added) == (SessionState.READY, NEXT, frozenset())
 
 
 def test_an_epoch_that_another_producer_bumped_is_the_end_of_this_one() -> None:
     """Rule: seed 001 (safe epoch incrementing, step 3): INVALID_PRODUCER_EPOCH is fatal; nothing is taken back."""
-    value, _ = run(1, *WRITING, TransactionFailed("no"), AbortRequested(), Ended(None), Initialize(), Fenced("47"))
-    assert value.state is State.FENCED
+    value, _ = run(
+        1, *WRITING, TransactionFailed("no"), AbortRequested(), EndAnswered(None), Initialize(), Fenced("47")
+    )
+    assert value.state is SessionState.FENCED
     for event in (Initialize(), Begin(), AbortRequested(), CommitRequested(0)):
         with pytest.raises(IllegalMove):
             value.handle(event)
@@ -214,14 +216,14 @@ def test_a_new_producer_id_after_expiry_is_taken_over() -> None:
         Initialized(renewed),
     )
     assert effects[-1] == SendInitProducerId(ME)
-    assert (value.state, value.identity) == (State.READY, renewed)
+    assert (value.state, value.identity) == (SessionState.READY, renewed)
 
 
 @pytest.mark.parametrize("state_events", [WRITING, (*WRITING, SealRequested(0)), (*WRITING, CommitRequested(0))])
 def test_a_fenced_session_sends_nothing_more(state_events: tuple[Event, ...]) -> None:
     """Rule: seed 003 (recovery, epoch) and seed 004 (zombie fencing): the older epoch's owner stops."""
     value, _ = run(1, *state_events, Fenced("90"))
-    assert value.state is State.FENCED
+    assert value.state is SessionState.FENCED
     for event in (PartitionsAdded(OTHER), TransactionFailed("x"), EndUnanswered("x"), SessionFailed("x")):
         assert value.handle(event) == (value, ())
 
@@ -229,10 +231,10 @@ def test_a_fenced_session_sends_nothing_more(state_events: tuple[Event, ...]) ->
 def test_a_commit_without_an_answer_is_neither_success_nor_failure() -> None:
     """Design section 3: an unknown outcome is asked about until it is definite; it is never aborted meanwhile."""
     value, effects = run(1, *WRITING, CommitRequested(0), EndUnanswered("silence"), EndUnanswered("silence"))
-    assert value.state is State.OUTCOME_UNKNOWN
+    assert value.state is SessionState.OUTCOME_UNKNOWN
     assert effects[-1] == SendEndTxn(True)
     for event in (AbortRequested(), Begin(), Initialize(), CommitRequested(0)):
         with pytest.raises(IllegalMove):
             value.handle(event)
-    for definite in (Ended(None), Proven(True), Proven(False)):
-        assert value.handle(definite)[0].state is State.UNINITIALIZED
+    for definite in (EndAnswered(None), Proven(True), Proven(False)):
+        assert value.handle(definite)[0].state is SessionState.UNINITIALIZED

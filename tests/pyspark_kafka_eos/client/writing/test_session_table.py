@@ -18,7 +18,7 @@ from pyspark_kafka_eos.client.writing.session import (
     Begin,
     CommitRequested,
     Effect,
-    Ended,
+    EndAnswered,
     EndNotSent,
     EndUnanswered,
     Event,
@@ -37,7 +37,7 @@ from pyspark_kafka_eos.client.writing.session import (
     SendOffsets,
     Session,
     SessionFailed,
-    State,
+    SessionState,
     TransactionFailed,
 )
 from tests.support.tables import CaseTests, Table
@@ -48,20 +48,24 @@ P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ONE, OTHER, BOTH = frozenset((P0,)), frozenset((P1,)), frozenset((P0, P1))
 
 
-def session(state: State, version: int = 1, **changes: object) -> Session:
+def session(state: SessionState, version: int = 1, **changes: object) -> Session:
     return replace(Session(version, state, ME), **changes)  # type: ignore[arg-type]
 
 
-def written(state: State, version: int = 1, **changes: object) -> Session:
+def written(state: SessionState, version: int = 1, **changes: object) -> Session:
     return session(state, version, **{"added": ONE, **changes})
 
 
 NEW = Session(1)
-VALUES: dict[State, Session] = {
-    State.UNINITIALIZED: NEW,
-    State.INITIALIZING: Session(1, State.INITIALIZING),
-    State.READY: session(State.READY),
-    **{state: written(state) for state in State if state not in (State.UNINITIALIZED, State.INITIALIZING, State.READY)},
+VALUES: dict[SessionState, Session] = {
+    SessionState.UNINITIALIZED: NEW,
+    SessionState.INITIALIZING: Session(1, SessionState.INITIALIZING),
+    SessionState.READY: session(SessionState.READY),
+    **{
+        state: written(state)
+        for state in SessionState
+        if state not in (SessionState.UNINITIALIZED, SessionState.INITIALIZING, SessionState.READY)
+    },
 }
 EVENTS: dict[type, Event] = {
     Initialize: Initialize(),
@@ -74,7 +78,7 @@ EVENTS: dict[type, Event] = {
     SealRequested: SealRequested(0),
     CommitRequested: CommitRequested(0),
     AbortRequested: AbortRequested(),
-    Ended: Ended(None),
+    EndAnswered: EndAnswered(None),
     EndUnanswered: EndUnanswered("silence"),
     EndNotSent: EndNotSent("acl"),
     Proven: Proven(True),
@@ -85,10 +89,14 @@ EVENTS: dict[type, Event] = {
 
 Case = tuple[Session, Event, Session, tuple[Effect, ...]]
 
-IN = written(State.IN_TRANSACTION)
-SEALED = written(State.SEALED)
-SPENT = session(State.UNINITIALIZED)
-LIVE = [state for state in State if state not in (State.UNINITIALIZED, State.FENCED, State.FATAL)]
+IN = written(SessionState.IN_TRANSACTION)
+SEALED = written(SessionState.SEALED)
+SPENT = session(SessionState.UNINITIALIZED)
+LIVE = [
+    state
+    for state in SessionState
+    if state not in (SessionState.UNINITIALIZED, SessionState.FENCED, SessionState.FATAL)
+]
 LATE: tuple[Event, ...] = (
     PartitionsAdded(OTHER),
     TransactionFailed("no"),
@@ -97,154 +105,159 @@ LATE: tuple[Event, ...] = (
     EndUnanswered("silence"),
 )
 
-EXPECTED: dict[tuple[State, type], list[Case]] = {
-    (State.UNINITIALIZED, Initialize): [
-        (NEW, Initialize(), Session(1, State.INITIALIZING), (SendInitProducerId(None),)),
-        (SPENT, Initialize(), session(State.INITIALIZING), (SendInitProducerId(ME),)),
+EXPECTED: dict[tuple[SessionState, type], list[Case]] = {
+    (SessionState.UNINITIALIZED, Initialize): [
+        (NEW, Initialize(), Session(1, SessionState.INITIALIZING), (SendInitProducerId(None),)),
+        (SPENT, Initialize(), session(SessionState.INITIALIZING), (SendInitProducerId(ME),)),
     ],
-    (State.UNINITIALIZED, Joined): [(NEW, Joined(ME), session(State.READY), ())],
-    (State.INITIALIZING, Initialized): [
-        (Session(1, State.INITIALIZING), Initialized(ME), session(State.READY), ()),
+    (SessionState.UNINITIALIZED, Joined): [(NEW, Joined(ME), session(SessionState.READY), ())],
+    (SessionState.INITIALIZING, Initialized): [
+        (Session(1, SessionState.INITIALIZING), Initialized(ME), session(SessionState.READY), ()),
         (
-            written(State.INITIALIZING, groups=frozenset(("g",)), reason="old"),
+            written(SessionState.INITIALIZING, groups=frozenset(("g",)), reason="old"),
             Initialized(NEXT),
-            session(State.READY, identity=NEXT),
+            session(SessionState.READY, identity=NEXT),
             (),
         ),
     ],
-    (State.READY, Initialize): [
-        (session(State.READY), Initialize(), session(State.INITIALIZING), (SendInitProducerId(ME),)),
+    (SessionState.READY, Initialize): [
+        (session(SessionState.READY), Initialize(), session(SessionState.INITIALIZING), (SendInitProducerId(ME),)),
     ],
-    (State.READY, Begin): [(session(State.READY), Begin(), session(State.IN_TRANSACTION), ())],
-    (State.IN_TRANSACTION, Need): [
+    (SessionState.READY, Begin): [(session(SessionState.READY), Begin(), session(SessionState.IN_TRANSACTION), ())],
+    (SessionState.IN_TRANSACTION, Need): [
         (
-            session(State.IN_TRANSACTION),
+            session(SessionState.IN_TRANSACTION),
             Need(BOTH),
-            session(State.IN_TRANSACTION, adding=BOTH),
+            session(SessionState.IN_TRANSACTION, adding=BOTH),
             (SendAddPartitions(BOTH),),
         ),
         (IN, Need(ONE), IN, ()),
         (IN, Need(BOTH), replace(IN, adding=OTHER), (SendAddPartitions(OTHER),)),
         (replace(IN, adding=OTHER), Need(OTHER), replace(IN, adding=OTHER), ()),
         (
-            session(State.IN_TRANSACTION, 2),
+            session(SessionState.IN_TRANSACTION, 2),
             Need(BOTH),
-            session(State.IN_TRANSACTION, 2, added=BOTH),
+            session(SessionState.IN_TRANSACTION, 2, added=BOTH),
             (),
         ),
     ],
-    (State.IN_TRANSACTION, PartitionsAdded): [
+    (SessionState.IN_TRANSACTION, PartitionsAdded): [
         (replace(IN, adding=OTHER), PartitionsAdded(OTHER), replace(IN, added=BOTH), ()),
     ],
-    (State.IN_TRANSACTION, NeedOffsets): [
+    (SessionState.IN_TRANSACTION, NeedOffsets): [
         (IN, NeedOffsets("g"), replace(IN, groups=frozenset(("g",))), (SendOffsets("g"),)),
     ],
-    (State.IN_TRANSACTION, SealRequested): [(IN, SealRequested(0), SEALED, ())],
-    (State.IN_TRANSACTION, CommitRequested): [
-        (IN, CommitRequested(0), written(State.COMMITTING), (SendEndTxn(True),)),
-        (session(State.IN_TRANSACTION), CommitRequested(0), session(State.READY), ()),
+    (SessionState.IN_TRANSACTION, SealRequested): [(IN, SealRequested(0), SEALED, ())],
+    (SessionState.IN_TRANSACTION, CommitRequested): [
+        (IN, CommitRequested(0), written(SessionState.COMMITTING), (SendEndTxn(True),)),
+        (session(SessionState.IN_TRANSACTION), CommitRequested(0), session(SessionState.READY), ()),
     ],
-    (State.IN_TRANSACTION, AbortRequested): [
-        (IN, AbortRequested(), written(State.ABORTING), (SendEndTxn(False),)),
-        (session(State.IN_TRANSACTION), AbortRequested(), session(State.READY), ()),
+    (SessionState.IN_TRANSACTION, AbortRequested): [
+        (IN, AbortRequested(), written(SessionState.ABORTING), (SendEndTxn(False),)),
+        (session(SessionState.IN_TRANSACTION), AbortRequested(), session(SessionState.READY), ()),
         (
-            session(State.IN_TRANSACTION, adding=ONE),
+            session(SessionState.IN_TRANSACTION, adding=ONE),
             AbortRequested(),
-            session(State.ABORTING, adding=ONE),
+            session(SessionState.ABORTING, adding=ONE),
             (SendEndTxn(False),),
         ),
     ],
-    (State.IN_TRANSACTION, TransactionFailed): [
-        (IN, TransactionFailed("no"), written(State.ABORTABLE_ERROR, reason="no"), ()),
+    (SessionState.IN_TRANSACTION, TransactionFailed): [
+        (IN, TransactionFailed("no"), written(SessionState.ABORTABLE_ERROR, reason="no"), ()),
     ],
-    (State.SEALED, CommitRequested): [
-        (SEALED, CommitRequested(0), written(State.COMMITTING), (SendEndTxn(True),)),
-        (session(State.SEALED), CommitRequested(0), session(State.READY), ()),
+    (SessionState.SEALED, CommitRequested): [
+        (SEALED, CommitRequested(0), written(SessionState.COMMITTING), (SendEndTxn(True),)),
+        (session(SessionState.SEALED), CommitRequested(0), session(SessionState.READY), ()),
     ],
-    (State.SEALED, AbortRequested): [
-        (SEALED, AbortRequested(), written(State.ABORTING), (SendEndTxn(False),)),
-        (session(State.SEALED), AbortRequested(), session(State.READY), ()),
+    (SessionState.SEALED, AbortRequested): [
+        (SEALED, AbortRequested(), written(SessionState.ABORTING), (SendEndTxn(False),)),
+        (session(SessionState.SEALED), AbortRequested(), session(SessionState.READY), ()),
     ],
-    (State.SEALED, TransactionFailed): [
-        (SEALED, TransactionFailed("no"), written(State.ABORTABLE_ERROR, reason="no"), ()),
+    (SessionState.SEALED, TransactionFailed): [
+        (SEALED, TransactionFailed("no"), written(SessionState.ABORTABLE_ERROR, reason="no"), ()),
     ],
-    (State.COMMITTING, Ended): [
-        (written(State.COMMITTING), Ended(None), SPENT, ()),
-        (written(State.COMMITTING, 2), Ended(NEXT), session(State.READY, 2, identity=NEXT), ()),
-        (written(State.COMMITTING, 2), Ended(ME), session(State.UNINITIALIZED, 2), ()),
+    (SessionState.COMMITTING, EndAnswered): [
+        (written(SessionState.COMMITTING), EndAnswered(None), SPENT, ()),
+        (written(SessionState.COMMITTING, 2), EndAnswered(NEXT), session(SessionState.READY, 2, identity=NEXT), ()),
+        (written(SessionState.COMMITTING, 2), EndAnswered(ME), session(SessionState.UNINITIALIZED, 2), ()),
     ],
-    (State.COMMITTING, EndUnanswered): [
+    (SessionState.COMMITTING, EndUnanswered): [
         (
-            written(State.COMMITTING),
+            written(SessionState.COMMITTING),
             EndUnanswered("silence"),
-            written(State.OUTCOME_UNKNOWN, reason="silence"),
+            written(SessionState.OUTCOME_UNKNOWN, reason="silence"),
             (),
         ),
     ],
-    (State.COMMITTING, EndNotSent): [
+    (SessionState.COMMITTING, EndNotSent): [
         (
-            written(State.COMMITTING),
+            written(SessionState.COMMITTING),
             EndNotSent("acl"),
-            written(State.ABORTABLE_ERROR, reason="acl"),
+            written(SessionState.ABORTABLE_ERROR, reason="acl"),
             (),
         ),
     ],
-    (State.ABORTING, Ended): [
-        (written(State.ABORTING), Ended(None), SPENT, ()),
-        (written(State.ABORTING, 2), Ended(NEXT), session(State.READY, 2, identity=NEXT), ()),
+    (SessionState.ABORTING, EndAnswered): [
+        (written(SessionState.ABORTING), EndAnswered(None), SPENT, ()),
+        (written(SessionState.ABORTING, 2), EndAnswered(NEXT), session(SessionState.READY, 2, identity=NEXT), ()),
     ],
-    (State.ABORTING, EndUnanswered): [(written(State.ABORTING), EndUnanswered("silence"), SPENT, ())],
-    (State.OUTCOME_UNKNOWN, Ended): [
-        (written(State.OUTCOME_UNKNOWN), Ended(None), SPENT, ()),
-        (written(State.OUTCOME_UNKNOWN, 2), Ended(NEXT), session(State.READY, 2, identity=NEXT), ()),
-    ],
-    (State.OUTCOME_UNKNOWN, EndUnanswered): [
+    (SessionState.ABORTING, EndUnanswered): [(written(SessionState.ABORTING), EndUnanswered("silence"), SPENT, ())],
+    (SessionState.OUTCOME_UNKNOWN, EndAnswered): [
+        (written(SessionState.OUTCOME_UNKNOWN), EndAnswered(None), SPENT, ()),
         (
-            written(State.OUTCOME_UNKNOWN),
+            written(SessionState.OUTCOME_UNKNOWN, 2),
+            EndAnswered(NEXT),
+            session(SessionState.READY, 2, identity=NEXT),
+            (),
+        ),
+    ],
+    (SessionState.OUTCOME_UNKNOWN, EndUnanswered): [
+        (
+            written(SessionState.OUTCOME_UNKNOWN),
             EndUnanswered("again"),
-            written(State.OUTCOME_UNKNOWN, reason="again"),
+            written(SessionState.OUTCOME_UNKNOWN, reason="again"),
             (),
         ),
     ],
-    (State.OUTCOME_UNKNOWN, Proven): [
-        (written(State.OUTCOME_UNKNOWN), Proven(True), SPENT, ()),
-        (written(State.OUTCOME_UNKNOWN), Proven(False), SPENT, ()),
+    (SessionState.OUTCOME_UNKNOWN, Proven): [
+        (written(SessionState.OUTCOME_UNKNOWN), Proven(True), SPENT, ()),
+        (written(SessionState.OUTCOME_UNKNOWN), Proven(False), SPENT, ()),
     ],
-    (State.ABORTABLE_ERROR, AbortRequested): [
+    (SessionState.ABORTABLE_ERROR, AbortRequested): [
         (
-            written(State.ABORTABLE_ERROR, reason="no"),
+            written(SessionState.ABORTABLE_ERROR, reason="no"),
             AbortRequested(),
-            written(State.ABORTING, reason="no"),
+            written(SessionState.ABORTING, reason="no"),
             (SendEndTxn(False),),
         ),
-        (session(State.ABORTABLE_ERROR, reason="no"), AbortRequested(), session(State.READY), ()),
+        (session(SessionState.ABORTABLE_ERROR, reason="no"), AbortRequested(), session(SessionState.READY), ()),
     ],
-    (State.ABORTABLE_ERROR, PartitionsAdded): [
-        (written(State.ABORTABLE_ERROR), PartitionsAdded(OTHER), written(State.ABORTABLE_ERROR), ()),
+    (SessionState.ABORTABLE_ERROR, PartitionsAdded): [
+        (written(SessionState.ABORTABLE_ERROR), PartitionsAdded(OTHER), written(SessionState.ABORTABLE_ERROR), ()),
     ],
-    (State.ABORTABLE_ERROR, TransactionFailed): [
+    (SessionState.ABORTABLE_ERROR, TransactionFailed): [
         (
-            written(State.ABORTABLE_ERROR, reason="1"),
+            written(SessionState.ABORTABLE_ERROR, reason="1"),
             TransactionFailed("2"),
-            written(State.ABORTABLE_ERROR, reason="1"),
+            written(SessionState.ABORTABLE_ERROR, reason="1"),
             (),
         ),
     ],
     **{
         (state, Fenced): [
-            (VALUES[state], Fenced("newer"), replace(VALUES[state], state=State.FENCED, reason="newer"), ())
+            (VALUES[state], Fenced("newer"), replace(VALUES[state], state=SessionState.FENCED, reason="newer"), ())
         ]
         for state in LIVE
     },
     **{
         (state, SessionFailed): [
-            (VALUES[state], SessionFailed("acl"), replace(VALUES[state], state=State.FATAL, reason="acl"), ())
+            (VALUES[state], SessionFailed("acl"), replace(VALUES[state], state=SessionState.FATAL, reason="acl"), ())
         ]
         for state in LIVE
     },
     **{
         (state, type(late)): [(VALUES[state], late, VALUES[state], ())]
-        for state in (State.FENCED, State.FATAL)
+        for state in (SessionState.FENCED, SessionState.FATAL)
         for late in LATE
     },
 }
@@ -253,7 +266,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
 class TestTheTable(CaseTests):
     """Of a transactional producer's session."""
 
-    table = Table("producer", MOVES, State, Event, EVENTS, VALUES, EXPECTED)
+    table = Table("producer", MOVES, SessionState, Event, EVENTS, VALUES, EXPECTED)
 
 
 @pytest.mark.parametrize("before", [IN, SEALED], ids=["IN_TRANSACTION", "SEALED"])
@@ -279,4 +292,4 @@ def test_only_the_ends_have_no_way_out() -> None:
         for before, _, after, _ in (case for _, case in TestTheTable.table.allowed)
         if after.state is not before.state
     }
-    assert set(State) - left == {State.FENCED, State.FATAL}
+    assert set(SessionState) - left == {SessionState.FENCED, SessionState.FATAL}

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.slot.turns import (
     MOVES,
-    Asked,
-    Begun,
     Broke,
     Dismissed,
     Effect,
     Event,
     Granted,
     Passed,
-    State,
     Stopped,
+    TaskStarted,
     Turn,
+    TurnAsked,
     Turns,
+    TurnsState,
     Wanted,
 )
 from tests.support.tables import CaseTests, Table
@@ -33,44 +33,44 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BEGUN = Turns(starts={0: "a", 1: "b", 2: "c"})
 A_WRITES = replace(BEGUN, granted=frozenset("a"), turns={P0: Turn("a", 0, ("b",))})
 FREE = replace(BEGUN, granted=frozenset("a"), turns={P0: Turn(None, 7)})
-BROKEN = replace(A_WRITES, state=State.BROKEN, reason="boom")
+BROKEN = replace(A_WRITES, state=TurnsState.BROKEN, reason="boom")
 
 Case = tuple[Turns, Event, Turns, tuple[Effect, ...]]
 
-EXPECTED: dict[tuple[State, type], list[Case]] = {
-    (State.OPEN, Begun): [
-        (Turns(), Begun(3, "d"), Turns(starts={3: "d"}), ()),
-        (BEGUN, Begun(0, "a"), BEGUN, ()),
+EXPECTED: dict[tuple[TurnsState, type], list[Case]] = {
+    (TurnsState.OPEN, TaskStarted): [
+        (Turns(), TaskStarted(3, "d"), Turns(starts={3: "d"}), ()),
+        (BEGUN, TaskStarted(0, "a"), BEGUN, ()),
         # A second start in place of one that waits, in place of one that was granted, and of one that had its turn
         # before.
         (
             A_WRITES,
-            Begun(1, "b2"),
+            TaskStarted(1, "b2"),
             replace(A_WRITES, starts={0: "a", 1: "b2", 2: "c"}, turns={P0: Turn("a", 0)}),
             (Dismissed("b"),),
         ),
         (
             A_WRITES,
-            Begun(0, "a2"),
+            TaskStarted(0, "a2"),
             replace(
                 A_WRITES,
-                state=State.BROKEN,
+                state=TurnsState.BROKEN,
                 reason=AGAIN,
             ),
             (Broke(AGAIN),),
         ),
         (
             FREE,
-            Begun(0, "a2"),
+            TaskStarted(0, "a2"),
             replace(
                 FREE,
-                state=State.BROKEN,
+                state=TurnsState.BROKEN,
                 reason=AGAIN,
             ),
             (Broke(AGAIN),),
         ),
     ],
-    (State.OPEN, Wanted): [
+    (TurnsState.OPEN, Wanted): [
         (
             BEGUN,
             Wanted(0, "a", P0),
@@ -87,7 +87,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             A_WRITES,
             Wanted(2, "c", P0),
             replace(A_WRITES, turns={P0: Turn("a", 0, ("b", "c"))}),
-            (Asked("a", P0),),
+            (TurnAsked("a", P0),),
         ),
         (
             A_WRITES,
@@ -101,7 +101,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (A_WRITES, Wanted(2, "c0", P0), A_WRITES, ()),
         (A_WRITES, Wanted(9, "z", P1), A_WRITES, ()),
     ],
-    (State.OPEN, Passed): [
+    (TurnsState.OPEN, Passed): [
         (
             A_WRITES,
             Passed(0, "a", P0, 12),
@@ -112,7 +112,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             replace(A_WRITES, turns={P0: Turn("a", 0, ("b", "c"))}),
             Passed(0, "a", P0, 12),
             replace(A_WRITES, granted=frozenset("ab"), turns={P0: Turn("b", 12, ("c",))}),
-            (Granted("b", P0, 12), Asked("b", P0)),
+            (Granted("b", P0, 12), TurnAsked("b", P0)),
         ),
         (
             replace(A_WRITES, turns={P0: Turn("a")}),
@@ -123,14 +123,14 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (A_WRITES, Passed(1, "b", P0, 99), A_WRITES, ()),
         (A_WRITES, Passed(0, "a", P1, 99), A_WRITES, ()),
     ],
-    (State.OPEN, Stopped): [
-        (BEGUN, Stopped(2, "c", "boom"), replace(BEGUN, state=State.BROKEN, reason="boom"), (Broke("boom"),)),
+    (TurnsState.OPEN, Stopped): [
+        (BEGUN, Stopped(2, "c", "boom"), replace(BEGUN, state=TurnsState.BROKEN, reason="boom"), (Broke("boom"),)),
         (A_WRITES, Stopped(2, "c0", "long dismissed"), A_WRITES, ()),
     ],
-    (State.BROKEN, Begun): [(BROKEN, Begun(4, "d"), BROKEN, ())],
-    (State.BROKEN, Wanted): [(BROKEN, Wanted(2, "c", P1), BROKEN, ())],
-    (State.BROKEN, Passed): [(BROKEN, Passed(0, "a", P0, 12), BROKEN, ())],
-    (State.BROKEN, Stopped): [(BROKEN, Stopped(1, "b", "again"), BROKEN, ())],
+    (TurnsState.BROKEN, TaskStarted): [(BROKEN, TaskStarted(4, "d"), BROKEN, ())],
+    (TurnsState.BROKEN, Wanted): [(BROKEN, Wanted(2, "c", P1), BROKEN, ())],
+    (TurnsState.BROKEN, Passed): [(BROKEN, Passed(0, "a", P0, 12), BROKEN, ())],
+    (TurnsState.BROKEN, Stopped): [(BROKEN, Stopped(1, "b", "again"), BROKEN, ())],
 }
 EVENTS: dict[type, Event] = {type(case[1]): case[1] for cases in EXPECTED.values() for case in cases}
 
@@ -138,7 +138,9 @@ EVENTS: dict[type, Event] = {type(case[1]): case[1] for cases in EXPECTED.values
 class TestTheTable(CaseTests):
     """Of the turns of a shared batch."""
 
-    table = Table("turns", MOVES, State, Event, EVENTS, {State.OPEN: Turns(), State.BROKEN: BROKEN}, EXPECTED)
+    table = Table(
+        "turns", MOVES, TurnsState, Event, EVENTS, {TurnsState.OPEN: Turns(), TurnsState.BROKEN: BROKEN}, EXPECTED
+    )
 
 
 class Task:
@@ -191,7 +193,7 @@ def test_whatever_the_order_sequences_have_no_gap_and_all_is_written_once_or_nob
     tasks = [start(number, f"{number}") for number in range(chance.randint(1, 5))]
     amounts = {task.start: dict(task.wants) for task in tasks}
     turns, log = Turns(), dict[TopicPartition, list[tuple[str, int]]]()
-    queue: list[Event] = [Begun(task.number, task.start) for task in tasks]
+    queue: list[Event] = [TaskStarted(task.number, task.start) for task in tasks]
     granted_of: dict[int, set[str]] = {}
     again_at = chance.randint(1, 30) if started_again else -1
     for step in range(2_000):
@@ -201,7 +203,7 @@ def test_whatever_the_order_sequences_have_no_gap_and_all_is_written_once_or_nob
             amounts[twin.start] = dict(twin.wants)
             # The first start may go on for a while: it is the log that stops it.
             tasks.append(twin)
-            queue.append(Begun(twin.number, twin.start))
+            queue.append(TaskStarted(twin.number, twin.start))
         for task in chance.sample(tasks, len(tasks)):
             if not task.stopped:
                 queue.extend(task.says(log, chance))
@@ -220,7 +222,7 @@ def test_whatever_the_order_sequences_have_no_gap_and_all_is_written_once_or_nob
     else:
         raise AssertionError("somebody waits for ever")
     assert all(len(starts) == 1 for starts in granted_of.values())
-    if turns.state is State.OPEN:
+    if turns.state is TurnsState.OPEN:
         written = {(start, where): 0 for start, wanted in amounts.items() for where in wanted}
         for where, records in log.items():
             assert [sequence for _, sequence in records] == list(range(len(records)))

@@ -20,7 +20,7 @@ from pyspark_kafka_eos.model import ClientSettings, batch_transactional_id
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.plan import turns_key
 from pyspark_kafka_eos.slot.turn_log import TurnLog
-from pyspark_kafka_eos.slot.turns import Begun, Wanted
+from pyspark_kafka_eos.slot.turns import TaskStarted, Wanted
 from tests.pyspark_kafka_eos.commit.handover.test_handover import decided, settings_in, written
 from tests.pyspark_kafka_eos.commit.held import held_at
 from tests.pyspark_kafka_eos.commit.judge import EXPECTED, committed_offsets, read_all
@@ -91,7 +91,7 @@ def test_a_task_without_rows_of_which_another_start_has_a_turn_is_found_by_the_p
     settings["rows"] = [settings["rows"][0], [], settings["rows"][2]]
     handover, seals = written(settings)
     lost = turns_of(settings, handover)
-    lost.append_events([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
+    lost.append_events([TaskStarted(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
 
     refused = play(finish, settings, handover, seals).raised
 

@@ -16,7 +16,7 @@ from kafka_core.values import ProducerIdentity as Identity
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.commit.ledger.joining import joined
 from pyspark_kafka_eos.commit.ledger.notes import Settled, from_bytes, is_part_of, note_key, to_bytes
-from pyspark_kafka_eos.commit.ledger.parts import Collection, Manifest, Part, cut
+from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Manifest, cut
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, Decision, Seal, SealedPartition
 from pyspark_kafka_eos.operations.history import newest_first
@@ -88,7 +88,7 @@ def test_a_part_that_is_missing_and_one_that_was_changed_are_no_decision() -> No
     manifest, parts = cut(large().to_bytes(), ROOM_BYTES)
     short, changed = Collection(manifest), Collection(manifest)
     short.add_parts(parts[1:])
-    changed.add_parts([*parts[1:], Part(manifest.digest, 0, parts[0].text.swapcase())])
+    changed.add_parts([*parts[1:], DecisionPart(manifest.digest, 0, parts[0].text.swapcase())])
 
     with pytest.raises(LedgerUnreadable, match=rf"1 of the {len(parts)} parts .* nothing was changed"):
         short.value()

@@ -21,7 +21,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     note_key,
     to_bytes,
 )
-from pyspark_kafka_eos.commit.ledger.parts import Manifest, Part
+from pyspark_kafka_eos.commit.ledger.parts import DecisionPart, Manifest
 from pyspark_kafka_eos.model import Seal
 from tests.pyspark_kafka_eos.commit.fakes import DECIDED_MS, decision_of
 
@@ -30,7 +30,7 @@ NOTES: list[Note] = [
     Ended("query", 4, 1_234, 1),
     Settled(99, WHO, decision_of([Seal("pipe.0", 0, WHO, 2, records=5, digest=2**63 + 1)])),
     Mending("pipe.0", WHO, (TopicPartition("out", 0), TopicPartition("out", 3))),
-    Part("ab" * 32, 4, '{"version":1,', "99"),
+    DecisionPart("ab" * 32, 4, '{"version":1,', "99"),
 ]
 KINDS: list[Note] = [*NOTES, Aborted("pipe.0", WHO), SettledInParts(99, WHO, Manifest("ab" * 32, 3))]
 

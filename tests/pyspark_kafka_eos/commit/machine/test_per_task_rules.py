@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from kafka_core.errors import IllegalMove
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.commit.machine import events as ev
-from pyspark_kafka_eos.commit.machine.per_task import Commit, Progress, State, resume
+from pyspark_kafka_eos.commit.machine.per_task import Commit, CommitState, ParticipantState, resume
 from pyspark_kafka_eos.model import Seal
 
-ENDS = (State.DONE, State.ABORTED, State.BROKEN, State.STOPPED)
-BEFORE_DECISION = (State.GATHERING, State.CHECKING, State.DECIDING, State.DECISION_UNKNOWN)
+ENDS = (CommitState.DONE, CommitState.ABORTED, CommitState.BROKEN, CommitState.STOPPED)
+BEFORE_DECISION = (CommitState.GATHERING, CommitState.CHECKING, CommitState.DECIDING, CommitState.DECISION_UNKNOWN)
 
 
 def seal(slot: int, *, empty: bool = False) -> Seal:
@@ -56,7 +56,7 @@ class Run:
     commit: Commit
     todo: list[ev.Effect] = field(default_factory=list)
     told: list[ev.Event] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
+    states: list[CommitState] = field(default_factory=list)
     durable_told: bool = False
     epoch: int = 1
     stops: list[ev.Effect] = field(default_factory=list)
@@ -97,19 +97,25 @@ class Run:
 
     def check_value(self, before: Commit) -> None:
         now = self.commit
-        if before.state is State.FINISHING:
-            assert now.state in (State.FINISHING, State.REWRITING, State.DONE, State.BROKEN, State.STOPPED)
+        if before.state is CommitState.FINISHING:
+            assert now.state in (
+                CommitState.FINISHING,
+                CommitState.REWRITING,
+                CommitState.DONE,
+                CommitState.BROKEN,
+                CommitState.STOPPED,
+            )
             assert now.seals == before.seals
             assert set(now.open_slots) <= set(before.open_slots), "a finished slot was opened again"
         if now.state in BEFORE_DECISION:
             assert not now.open_slots
-        if now.state is State.DONE:
+        if now.state is CommitState.DONE:
             assert not now.open_slots
             assert self.cluster.decided
-        if now.state is State.STOPPED and not self.durable_told:
+        if now.state is CommitState.STOPPED and not self.durable_told:
             assert not now.open_slots
-        if now.state is State.BROKEN:
-            assert set(now.open_slots.values()) <= {Progress.LOST, Progress.UNKNOWABLE}
+        if now.state is CommitState.BROKEN:
+            assert set(now.open_slots.values()) <= {ParticipantState.LOST, ParticipantState.UNKNOWABLE}
             assert self.durable_told
             assert now.open_slots
         assert all(slot == each.slot for slot, each in now.seals.items())
@@ -252,15 +258,15 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
     that, to be undone. Done means that every participant is committed, aborted that none is."""
     run = play(seed, slots)
     truth = run.cluster.slots
-    if run.commit.state is State.DONE:
+    if run.commit.state is CommitState.DONE:
         assert_committed_once(run)
-    elif run.commit.state is State.ABORTED:
+    elif run.commit.state is CommitState.ABORTED:
         assert not run.cluster.decided
         assert all(verdict is not ev.Outcome.COMMITTED for verdict in truth.values())
-    elif run.commit.state is State.STOPPED:
+    elif run.commit.state is CommitState.STOPPED:
         # The next run asks: nothing that the ledger names is aborted, and without a decision nothing is committed.
         assert run.cluster.decided or all(verdict is not ev.Outcome.COMMITTED for verdict in truth.values())
-        assert State.ABORTING not in run.states
+        assert CommitState.ABORTING not in run.states
     else:
         assert run.cluster.decided
         (stop,) = run.stops
@@ -276,8 +282,8 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
 def test_a_batch_that_is_decided_is_never_aborted_by_the_commit(seed: int, slots: int) -> None:
     """Rule: seed 003 (compared with two-phase commit): after the prepared commit no other end is possible."""
     run = play(seed, slots)
-    aborting = [index for index, state in enumerate(run.states) if state in (State.ABORTING, State.ABORTED)]
-    finishing = [index for index, state in enumerate(run.states) if state in (State.FINISHING, State.DONE)]
+    aborting = [index for index, state in enumerate(run.states) if state in (CommitState.ABORTING, CommitState.ABORTED)]
+    finishing = [index for index, state in enumerate(run.states) if state in (CommitState.FINISHING, CommitState.DONE)]
     assert not (aborting and finishing)
     assert not (run.cluster.decided and aborting)
 
@@ -297,8 +303,8 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
     for effect in effects:
         run.check_effect(effect)
     run.to_the_end()
-    assert run.commit.state in (State.DONE, State.BROKEN, State.STOPPED)
-    if run.commit.state is State.DONE:
+    assert run.commit.state in (CommitState.DONE, CommitState.BROKEN, CommitState.STOPPED)
+    if run.commit.state is CommitState.DONE:
         assert_committed_once(run)
 
 
@@ -312,7 +318,7 @@ def test_a_replay_with_other_rows_is_never_committed(seed: int, slots: int) -> N
     run.to_the_end()
     rewritten = [event for event in run.told if isinstance(event, ev.Rewritten)]
     if rewritten:
-        assert run.commit.state is State.BROKEN
+        assert run.commit.state is CommitState.BROKEN
         assert any(isinstance(stop, ev.StopNondeterministic) for stop in run.stops)
         assert run.cluster.ledger == dict(run.commit.seals)
 
@@ -335,12 +341,12 @@ def test_a_replay_with_the_same_rows_in_other_slots_is_committed_wholly_or_stops
     run.tell(ev.TasksFinished(slots))
     run.to_the_end()
     assert not any(isinstance(stop, ev.StopNondeterministic) for stop in run.stops)
-    if run.commit.state is State.DONE:
+    if run.commit.state is CommitState.DONE:
         assert_committed_once(run)
         assert sum(each.records for each in run.commit.seals.values()) == rows
     for stop in run.stops:
         if isinstance(stop, ev.StopSplit):
-            assert run.commit.state is State.BROKEN
+            assert run.commit.state is CommitState.BROKEN
             committed = [slot for slot, at in run.cluster.slots.items() if at is ev.Outcome.COMMITTED]
             assert committed, "nothing of the batch was committed, so every slot could be replaced"
             assert set(committed) == {
@@ -353,7 +359,7 @@ def test_a_replay_with_the_same_rows_in_other_slots_is_committed_wholly_or_stops
 def test_both_ends_of_a_replay_in_other_slots_are_reached() -> None:
     runs = [play_split(seed, 3) for seed in range(600)]
     assert any(isinstance(stop, ev.StopSplit) for run in runs for stop in run.stops)
-    finished = [run for run in runs if run.commit.state is State.DONE]
+    finished = [run for run in runs if run.commit.state is CommitState.DONE]
     assert any(len(run.commit.seals) > 3 for run in finished)
 
 
@@ -362,13 +368,13 @@ def test_the_random_histories_reach_every_end_and_lose_answers() -> None:
     runs = [play(seed, 4) for seed in range(300)]
     assert {run.commit.state for run in runs} == set(ENDS)
     assert any(isinstance(event, ev.SlotUnanswered) for run in runs for event in run.told)
-    assert any(State.REWRITING in run.states and run.commit.state is State.DONE for run in runs)
-    assert any(State.RECORD_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
+    assert any(CommitState.REWRITING in run.states and run.commit.state is CommitState.DONE for run in runs)
+    assert any(CommitState.RECORD_UNKNOWN in run.states and run.commit.state is CommitState.DONE for run in runs)
     kinds = {type(stop) for run in runs for stop in run.stops}
     assert kinds == {ev.StopBroken, ev.StopForNow, ev.StopUnknown}
     assert any(isinstance(event, ev.StepFailed) for run in runs for event in run.told)
-    assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
-    assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.ABORTED for run in runs)
+    assert any(CommitState.DECISION_UNKNOWN in run.states and run.commit.state is CommitState.DONE for run in runs)
+    assert any(CommitState.DECISION_UNKNOWN in run.states and run.commit.state is CommitState.ABORTED for run in runs)
 
 
 def test_the_checker_rejects_an_end_before_the_decision() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kafka_core.errors import IllegalMove
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.commit.machine import events as ev
-from pyspark_kafka_eos.commit.machine.per_task import MOST_TRIES, MOVES, Commit, Progress, State, resume
+from pyspark_kafka_eos.commit.machine.per_task import MOST_TRIES, MOVES, Commit, CommitState, ParticipantState, resume
 from pyspark_kafka_eos.model import Seal
 from tests.support.tables import CaseTests, Table
 
@@ -23,12 +23,17 @@ def seal(slot: int, *, empty: bool = False) -> Seal:
 A, B, C, EMPTY = seal(0), seal(1), seal(2), seal(1, empty=True)
 TWO = {0: A, 1: B}
 MIXED = {0: A, 1: EMPTY}
-ENDING, PROVING, LOST, UNKNOWABLE = Progress.ENDING, Progress.PROVING, Progress.LOST, Progress.UNKNOWABLE
+ENDING, PROVING, LOST, UNKNOWABLE = (
+    ParticipantState.ENDING,
+    ParticipantState.PROVING,
+    ParticipantState.LOST,
+    ParticipantState.UNKNOWABLE,
+)
 
 GATHERING = Commit(seals=TWO)
-FINISHING = Commit(State.FINISHING, TWO, {0: ENDING, 1: ENDING})
-DECIDING = Commit(State.DECIDING, TWO)
-VALUES = {state: Commit(state, TWO) for state in State} | {State.FINISHING: FINISHING}
+FINISHING = Commit(CommitState.FINISHING, TWO, {0: ENDING, 1: ENDING})
+DECIDING = Commit(CommitState.DECIDING, TWO)
+VALUES = {state: Commit(state, TWO) for state in CommitState} | {CommitState.FINISHING: FINISHING}
 EVENTS: dict[type, ev.Event] = {
     ev.Sealed: ev.Sealed((C,)),
     ev.TasksFinished: ev.TasksFinished(2),
@@ -53,16 +58,16 @@ EVENTS: dict[type, ev.Event] = {
 Case = tuple[Commit, ev.Event, Commit, tuple[ev.Effect, ...]]
 
 
-def finishing(**slots: Progress) -> Commit:
-    return Commit(State.FINISHING, TWO, {int(name[1:]): at for name, at in slots.items()})
+def finishing(**slots: ParticipantState) -> Commit:
+    return Commit(CommitState.FINISHING, TWO, {int(name[1:]): at for name, at in slots.items()})
 
 
-def rewriting(**slots: Progress) -> Commit:
-    return replace(finishing(**slots), state=State.REWRITING)
+def rewriting(**slots: ParticipantState) -> Commit:
+    return replace(finishing(**slots), state=CommitState.REWRITING)
 
 
-def broken(reason: str, **slots: Progress) -> Commit:
-    return replace(finishing(**slots), state=State.BROKEN, reason=reason)
+def broken(reason: str, **slots: ParticipantState) -> Commit:
+    return replace(finishing(**slots), state=CommitState.BROKEN, reason=reason)
 
 
 UNKNOWABLE_REASON = "a decided slot's outcome cannot be known"
@@ -78,127 +83,127 @@ SPLIT = (
 )
 MEASURED = tuple(replace(seal, identity=None) for seal in SPLIT)
 ALL_IN_ONE = replace(A_AGAIN, records=20)
-RECORDING = Commit(State.RECORDING, REPAIRED, {0: LOST})
-RECORD_UNKNOWN = replace(RECORDING, state=State.RECORD_UNKNOWN, reason="?")
+RECORDING = Commit(CommitState.RECORDING, REPAIRED, {0: LOST})
+RECORD_UNKNOWN = replace(RECORDING, state=CommitState.RECORD_UNKNOWN, reason="?")
 
 
 def recorded(before: Commit) -> list[Case]:
-    after = replace(before, state=State.FINISHING, open_slots={0: ENDING})
+    after = replace(before, state=CommitState.FINISHING, open_slots={0: ENDING})
     return [(before, ev.DecisionDurable(), after, (ev.EndSlots((A_AGAIN,)),))]
 
 
 def unrecorded(before: Commit) -> list[Case]:
-    after = replace(before, state=State.BROKEN, reason="fenced")
+    after = replace(before, state=CommitState.BROKEN, reason="fenced")
     return [(before, ev.DecisionRefused("fenced"), after, (ev.DropSlots((A_AGAIN,)), ev.StopForNow("fenced")))]
 
 
 def step_failed(before: Commit) -> list[Case]:
-    return [(before, ev.StepFailed("no broker"), replace(before, state=State.STOPPED, reason="no broker"), ())]
+    return [(before, ev.StepFailed("no broker"), replace(before, state=CommitState.STOPPED, reason="no broker"), ())]
 
 
-def decided(state: State) -> list[Case]:
+def decided(state: CommitState) -> list[Case]:
     return [
         (Commit(state, TWO), ev.DecisionDurable(), FINISHING, (ev.EndSlots((A, B)),)),
         (
             Commit(state, MIXED),
             ev.DecisionDurable(),
-            Commit(State.FINISHING, MIXED, {0: ENDING}),
+            Commit(CommitState.FINISHING, MIXED, {0: ENDING}),
             (ev.EndSlots((A,)),),
         ),
-        (Commit(state, {1: EMPTY}), ev.DecisionDurable(), Commit(State.DONE, {1: EMPTY}), ()),
+        (Commit(state, {1: EMPTY}), ev.DecisionDurable(), Commit(CommitState.DONE, {1: EMPTY}), ()),
     ]
 
 
-EXPECTED: dict[tuple[State, type], list[Case]] = {
-    (State.GATHERING, ev.Sealed): [
+EXPECTED: dict[tuple[CommitState, type], list[Case]] = {
+    (CommitState.GATHERING, ev.Sealed): [
         (Commit(), ev.Sealed((A,)), Commit(seals={0: A}), ()),
         (Commit(), ev.Sealed((C, A)), Commit(seals={0: A, 2: C}), ()),
         (GATHERING, ev.Sealed((C,)), Commit(seals={0: A, 1: B, 2: C}), ()),
     ],
-    (State.GATHERING, ev.TasksFinished): [
-        (GATHERING, ev.TasksFinished(2), Commit(State.CHECKING, TWO), (ev.CheckAlive((A, B)),)),
+    (CommitState.GATHERING, ev.TasksFinished): [
+        (GATHERING, ev.TasksFinished(2), Commit(CommitState.CHECKING, TWO), (ev.CheckAlive((A, B)),)),
         (
             Commit(seals={1: EMPTY, 0: A}),
             ev.TasksFinished(2),
-            Commit(State.CHECKING, MIXED),
+            Commit(CommitState.CHECKING, MIXED),
             (ev.CheckAlive((A,)),),
         ),
-        (Commit(), ev.TasksFinished(0), Commit(State.DECIDING), (ev.RecordDecision(()),)),
+        (Commit(), ev.TasksFinished(0), Commit(CommitState.DECIDING), (ev.RecordDecision(()),)),
         (
             Commit(seals={1: EMPTY, 0: seal(0, empty=True)}),
             ev.TasksFinished(2),
-            Commit(State.DECIDING, {0: seal(0, empty=True), 1: EMPTY}),
+            Commit(CommitState.DECIDING, {0: seal(0, empty=True), 1: EMPTY}),
             (ev.RecordDecision((seal(0, empty=True), EMPTY)),),
         ),
     ],
-    (State.GATHERING, ev.TasksFailed): [
+    (CommitState.GATHERING, ev.TasksFailed): [
         (
             GATHERING,
             ev.TasksFailed("boom"),
-            Commit(State.ABORTING, TWO, reason="boom"),
+            Commit(CommitState.ABORTING, TWO, reason="boom"),
             (ev.AbortSlots((A, B), "boom"),),
         ),
         (
             Commit(),
             ev.TasksFailed("boom"),
-            Commit(State.ABORTING, reason="boom"),
+            Commit(CommitState.ABORTING, reason="boom"),
             (ev.AbortSlots((), "boom"),),
         ),
     ],
-    (State.CHECKING, ev.AllAlive): [
-        (Commit(State.CHECKING, TWO), ev.AllAlive(), DECIDING, (ev.RecordDecision((A, B)),)),
+    (CommitState.CHECKING, ev.AllAlive): [
+        (Commit(CommitState.CHECKING, TWO), ev.AllAlive(), DECIDING, (ev.RecordDecision((A, B)),)),
         (
-            Commit(State.CHECKING, MIXED),
+            Commit(CommitState.CHECKING, MIXED),
             ev.AllAlive(),
-            Commit(State.DECIDING, MIXED),
+            Commit(CommitState.DECIDING, MIXED),
             (ev.RecordDecision((A, EMPTY)),),
         ),
     ],
-    (State.CHECKING, ev.NotAlive): [
+    (CommitState.CHECKING, ev.NotAlive): [
         (
-            Commit(State.CHECKING, TWO),
+            Commit(CommitState.CHECKING, TWO),
             ev.NotAlive("old"),
-            Commit(State.ABORTING, TWO, reason="old"),
+            Commit(CommitState.ABORTING, TWO, reason="old"),
             (ev.AbortSlots((A, B), "old"),),
         ),
     ],
-    (State.DECIDING, ev.DecisionDurable): decided(State.DECIDING),
-    (State.DECIDING, ev.DecisionUnanswered): [
+    (CommitState.DECIDING, ev.DecisionDurable): decided(CommitState.DECIDING),
+    (CommitState.DECIDING, ev.DecisionUnanswered): [
         (
             DECIDING,
             ev.DecisionUnanswered("?"),
-            Commit(State.DECISION_UNKNOWN, TWO, reason="?"),
+            Commit(CommitState.DECISION_UNKNOWN, TWO, reason="?"),
             (ev.AskDecision(),),
         ),
     ],
-    (State.DECIDING, ev.DecisionRefused): [
+    (CommitState.DECIDING, ev.DecisionRefused): [
         (
             DECIDING,
             ev.DecisionRefused("no"),
-            Commit(State.ABORTING, TWO, reason="no"),
+            Commit(CommitState.ABORTING, TWO, reason="no"),
             (ev.AbortSlots((A, B), "no"),),
         ),
     ],
-    (State.DECISION_UNKNOWN, ev.DecisionDurable): decided(State.DECISION_UNKNOWN),
-    (State.DECISION_UNKNOWN, ev.DecisionUnanswered): [
+    (CommitState.DECISION_UNKNOWN, ev.DecisionDurable): decided(CommitState.DECISION_UNKNOWN),
+    (CommitState.DECISION_UNKNOWN, ev.DecisionUnanswered): [
         (
-            Commit(State.DECISION_UNKNOWN, TWO, reason="1"),
+            Commit(CommitState.DECISION_UNKNOWN, TWO, reason="1"),
             ev.DecisionUnanswered("2"),
-            Commit(State.STOPPED, TWO, reason="2"),
+            Commit(CommitState.STOPPED, TWO, reason="2"),
             (ev.StopUnknown("2"),),
         ),
     ],
-    (State.DECISION_UNKNOWN, ev.DecisionRefused): [
+    (CommitState.DECISION_UNKNOWN, ev.DecisionRefused): [
         (
-            Commit(State.DECISION_UNKNOWN, TWO, reason="1"),
+            Commit(CommitState.DECISION_UNKNOWN, TWO, reason="1"),
             ev.DecisionRefused("no"),
-            Commit(State.ABORTING, TWO, reason="no"),
+            Commit(CommitState.ABORTING, TWO, reason="no"),
             (ev.AbortSlots((A, B), "no"),),
         ),
     ],
-    (State.FINISHING, ev.SlotEnded): [
+    (CommitState.FINISHING, ev.SlotEnded): [
         (FINISHING, ev.SlotEnded(0), finishing(_1=ENDING), ()),
-        (finishing(_1=ENDING), ev.SlotEnded(1), Commit(State.DONE, TWO), ()),
+        (finishing(_1=ENDING), ev.SlotEnded(1), Commit(CommitState.DONE, TWO), ()),
         (finishing(_0=LOST, _1=ENDING), ev.SlotEnded(1), rewriting(_0=LOST), (ev.RewriteSlots((A,)),)),
         (
             finishing(_0=UNKNOWABLE, _1=ENDING),
@@ -207,7 +212,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (ev.StopBroken((A,)),),
         ),
     ],
-    (State.FINISHING, ev.SlotUnanswered): [
+    (CommitState.FINISHING, ev.SlotUnanswered): [
         (
             FINISHING,
             ev.SlotUnanswered(1, "silence"),
@@ -223,24 +228,26 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (
             replace(FINISHING, tries={1: MOST_TRIES}),
             ev.SlotUnanswered(1, "silence"),
-            replace(finishing(_0=ENDING, _1=PROVING), state=State.STOPPED, tries={1: MOST_TRIES}, reason="silence"),
+            replace(
+                finishing(_0=ENDING, _1=PROVING), state=CommitState.STOPPED, tries={1: MOST_TRIES}, reason="silence"
+            ),
             (ev.StopUnanswered(B, MOST_TRIES + 1, "silence"),),
         ),
     ],
-    (State.FINISHING, ev.SlotUnsure): [
+    (CommitState.FINISHING, ev.SlotUnsure): [
         (FINISHING, ev.SlotUnsure(1), finishing(_0=ENDING, _1=PROVING), (ev.ProveSlots((B,)),)),
     ],
-    (State.FINISHING, ev.SlotDenied): [
+    (CommitState.FINISHING, ev.SlotDenied): [
         (
             FINISHING,
             ev.SlotDenied(1, "denied", "grant it"),
-            replace(finishing(_0=ENDING, _1=PROVING), state=State.STOPPED, reason="denied"),
+            replace(finishing(_0=ENDING, _1=PROVING), state=CommitState.STOPPED, reason="denied"),
             (ev.StopDenied(B, "denied", "grant it"),),
         ),
     ],
-    (State.FINISHING, ev.SlotProven): [
+    (CommitState.FINISHING, ev.SlotProven): [
         (finishing(_0=PROVING, _1=ENDING), ev.SlotProven(0, ev.Outcome.COMMITTED), finishing(_1=ENDING), ()),
-        (finishing(_0=PROVING), ev.SlotProven(0, ev.Outcome.COMMITTED), Commit(State.DONE, TWO), ()),
+        (finishing(_0=PROVING), ev.SlotProven(0, ev.Outcome.COMMITTED), Commit(CommitState.DONE, TWO), ()),
         (
             finishing(_0=PROVING),
             ev.SlotProven(0, ev.Outcome.OPEN),
@@ -266,7 +273,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (ev.StopBroken((B,)),),
         ),
     ],
-    (State.REWRITING, ev.Rewritten): [
+    (CommitState.REWRITING, ev.Rewritten): [
         (rewriting(_0=LOST), ev.Rewritten((A_AGAIN,)), RECORDING, (ev.RecordRepair((A_AGAIN, B)),)),
         (
             rewriting(_0=LOST),
@@ -309,13 +316,13 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (
             rewriting(_0=LOST, _1=LOST),
             ev.Rewritten(SPLIT),
-            Commit(State.RECORDING, {seal.slot: seal for seal in SPLIT}, {0: LOST, 1: LOST, 2: LOST}),
+            Commit(CommitState.RECORDING, {seal.slot: seal for seal in SPLIT}, {0: LOST, 1: LOST, 2: LOST}),
             (ev.RecordRepair(SPLIT),),
         ),
         (
             rewriting(_0=LOST, _1=LOST),
             ev.Rewritten((ALL_IN_ONE, EMPTY)),
-            Commit(State.RECORDING, {0: ALL_IN_ONE, 1: EMPTY}, {0: LOST}),
+            Commit(CommitState.RECORDING, {0: ALL_IN_ONE, 1: EMPTY}, {0: LOST}),
             (ev.RecordRepair((ALL_IN_ONE, EMPTY)),),
         ),
         # The same, but some slot is committed, or only measured.
@@ -352,7 +359,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             ),
         ),
     ],
-    (State.REWRITING, ev.RewriteFailed): [
+    (CommitState.REWRITING, ev.RewriteFailed): [
         (
             rewriting(_0=LOST),
             ev.RewriteFailed("no executor"),
@@ -360,51 +367,51 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (ev.StopForNow("no executor"),),
         ),
     ],
-    (State.REWRITING, ev.RewriteDeferred): [
+    (CommitState.REWRITING, ev.RewriteDeferred): [
         (
             rewriting(_0=LOST),
             ev.RewriteDeferred(),
-            replace(rewriting(_0=LOST), state=State.DEFERRED),
+            replace(rewriting(_0=LOST), state=CommitState.DEFERRED),
             (),
         ),
     ],
-    (State.RECORDING, ev.DecisionDurable): recorded(RECORDING),
-    (State.RECORDING, ev.DecisionUnanswered): [
+    (CommitState.RECORDING, ev.DecisionDurable): recorded(RECORDING),
+    (CommitState.RECORDING, ev.DecisionUnanswered): [
         (RECORDING, ev.DecisionUnanswered("?"), RECORD_UNKNOWN, (ev.AskDecision(),))
     ],
-    (State.RECORDING, ev.DecisionRefused): unrecorded(RECORDING),
-    (State.RECORD_UNKNOWN, ev.DecisionDurable): recorded(RECORD_UNKNOWN),
-    (State.RECORD_UNKNOWN, ev.DecisionUnanswered): [
+    (CommitState.RECORDING, ev.DecisionRefused): unrecorded(RECORDING),
+    (CommitState.RECORD_UNKNOWN, ev.DecisionDurable): recorded(RECORD_UNKNOWN),
+    (CommitState.RECORD_UNKNOWN, ev.DecisionUnanswered): [
         (
             RECORD_UNKNOWN,
             ev.DecisionUnanswered("2"),
-            replace(RECORD_UNKNOWN, state=State.STOPPED, reason="2"),
+            replace(RECORD_UNKNOWN, state=CommitState.STOPPED, reason="2"),
             (ev.StopUnknown("2"),),
         )
     ],
-    (State.RECORD_UNKNOWN, ev.DecisionRefused): unrecorded(RECORD_UNKNOWN),
-    (State.ABORTING, ev.AbortFinished): [
+    (CommitState.RECORD_UNKNOWN, ev.DecisionRefused): unrecorded(RECORD_UNKNOWN),
+    (CommitState.ABORTING, ev.AbortFinished): [
         (
-            Commit(State.ABORTING, TWO, reason="no"),
+            Commit(CommitState.ABORTING, TWO, reason="no"),
             ev.AbortFinished(),
-            Commit(State.ABORTED, TWO, reason="no"),
+            Commit(CommitState.ABORTED, TWO, reason="no"),
             (),
         ),
     ],
-    (State.CHECKING, ev.StepFailed): step_failed(Commit(State.CHECKING, TWO)),
-    (State.DECIDING, ev.StepFailed): step_failed(DECIDING),
-    (State.DECISION_UNKNOWN, ev.StepFailed): step_failed(Commit(State.DECISION_UNKNOWN, TWO)),
-    (State.FINISHING, ev.StepFailed): step_failed(FINISHING),
-    (State.REWRITING, ev.StepFailed): step_failed(rewriting(_0=LOST)),
-    (State.RECORDING, ev.StepFailed): step_failed(RECORDING),
-    (State.RECORD_UNKNOWN, ev.StepFailed): step_failed(RECORD_UNKNOWN),
+    (CommitState.CHECKING, ev.StepFailed): step_failed(Commit(CommitState.CHECKING, TWO)),
+    (CommitState.DECIDING, ev.StepFailed): step_failed(DECIDING),
+    (CommitState.DECISION_UNKNOWN, ev.StepFailed): step_failed(Commit(CommitState.DECISION_UNKNOWN, TWO)),
+    (CommitState.FINISHING, ev.StepFailed): step_failed(FINISHING),
+    (CommitState.REWRITING, ev.StepFailed): step_failed(rewriting(_0=LOST)),
+    (CommitState.RECORDING, ev.StepFailed): step_failed(RECORDING),
+    (CommitState.RECORD_UNKNOWN, ev.StepFailed): step_failed(RECORD_UNKNOWN),
 }
 
 
 class TestTheTable(CaseTests):
     """Of a commit, task by task."""
 
-    table = Table("commit", MOVES, State, ev.Event, EVENTS, VALUES, EXPECTED)
+    table = Table("commit", MOVES, CommitState, ev.Event, EVENTS, VALUES, EXPECTED)
 
 
 def test_a_second_seal_of_a_slot_is_refused_and_the_first_stays() -> None:
@@ -435,8 +442,8 @@ def test_news_of_a_slot_that_is_not_open_is_refused(event: ev.Event) -> None:
 
 
 def test_a_resumed_batch_proves_every_slot_before_anything_else() -> None:
-    assert resume((A, EMPTY)) == (Commit(State.FINISHING, MIXED, {0: PROVING}), (ev.ProveSlots((A,)),))
+    assert resume((A, EMPTY)) == (Commit(CommitState.FINISHING, MIXED, {0: PROVING}), (ev.ProveSlots((A,)),))
 
 
 def test_a_resumed_batch_in_which_nothing_was_written_is_done() -> None:
-    assert resume((EMPTY,)) == (Commit(State.DONE, {1: EMPTY}), ())
+    assert resume((EMPTY,)) == (Commit(CommitState.DONE, {1: EMPTY}), ())

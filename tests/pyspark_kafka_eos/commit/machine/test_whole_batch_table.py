@@ -17,10 +17,10 @@ from pyspark_kafka_eos.commit.machine.whole_batch import (
     AbortBatch,
     AwaitVisible,
     BatchCommit,
+    BatchCommitState,
     Effect,
     Event,
     Shown,
-    State,
     Written,
 )
 from pyspark_kafka_eos.model import Seal
@@ -41,29 +41,38 @@ EVENTS: dict[type, Event] = {
 }
 
 
-def at(state: State, reason: str = "") -> BatchCommit:
-    return BatchCommit(state, None if state is State.WRITING else SEAL, reason)
+def at(state: BatchCommitState, reason: str = "") -> BatchCommit:
+    return BatchCommit(state, None if state is BatchCommitState.WRITING else SEAL, reason)
 
 
-EXPECTED: dict[tuple[State, type], tuple[BatchCommit, tuple[Effect, ...]]] = {
-    (State.WRITING, Written): (at(State.CHECKING), (ev.CheckAlive((SEAL,)),)),
-    (State.WRITING, ev.TasksFailed): (
-        BatchCommit(State.ABORTING, None, "boom"),
+EXPECTED: dict[tuple[BatchCommitState, type], tuple[BatchCommit, tuple[Effect, ...]]] = {
+    (BatchCommitState.WRITING, Written): (at(BatchCommitState.CHECKING), (ev.CheckAlive((SEAL,)),)),
+    (BatchCommitState.WRITING, ev.TasksFailed): (
+        BatchCommit(BatchCommitState.ABORTING, None, "boom"),
         (AbortBatch("boom"),),
     ),
-    (State.CHECKING, ev.AllAlive): (at(State.DECIDING), (ev.RecordDecision((SEAL,)),)),
-    (State.CHECKING, ev.NotAlive): (at(State.ABORTING, "old"), (AbortBatch("old"),)),
-    (State.DECIDING, ev.DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
-    (State.DECIDING, ev.DecisionUnanswered): (at(State.UNKNOWN, "silence"), (ev.AskDecision(),)),
-    (State.DECIDING, ev.DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
-    (State.UNKNOWN, ev.DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
-    (State.UNKNOWN, ev.DecisionUnanswered): (at(State.STOPPED, "silence"), (ev.StopUnknown("silence"),)),
-    (State.UNKNOWN, ev.DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
-    (State.SHOWING, Shown): (at(State.DONE), ()),
-    (State.ABORTING, ev.AbortFinished): (at(State.ABORTED), ()),
+    (BatchCommitState.CHECKING, ev.AllAlive): (at(BatchCommitState.DECIDING), (ev.RecordDecision((SEAL,)),)),
+    (BatchCommitState.CHECKING, ev.NotAlive): (at(BatchCommitState.ABORTING, "old"), (AbortBatch("old"),)),
+    (BatchCommitState.DECIDING, ev.DecisionDurable): (at(BatchCommitState.SHOWING), (AwaitVisible(SEAL),)),
+    (BatchCommitState.DECIDING, ev.DecisionUnanswered): (at(BatchCommitState.UNKNOWN, "silence"), (ev.AskDecision(),)),
+    (BatchCommitState.DECIDING, ev.DecisionRefused): (at(BatchCommitState.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (BatchCommitState.UNKNOWN, ev.DecisionDurable): (at(BatchCommitState.SHOWING), (AwaitVisible(SEAL),)),
+    (BatchCommitState.UNKNOWN, ev.DecisionUnanswered): (
+        at(BatchCommitState.STOPPED, "silence"),
+        (ev.StopUnknown("silence"),),
+    ),
+    (BatchCommitState.UNKNOWN, ev.DecisionRefused): (at(BatchCommitState.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (BatchCommitState.SHOWING, Shown): (at(BatchCommitState.DONE), ()),
+    (BatchCommitState.ABORTING, ev.AbortFinished): (at(BatchCommitState.ABORTED), ()),
     **{
-        (state, ev.StepFailed): (at(State.STOPPED, "no broker"), ())
-        for state in (State.CHECKING, State.DECIDING, State.UNKNOWN, State.SHOWING, State.ABORTING)
+        (state, ev.StepFailed): (at(BatchCommitState.STOPPED, "no broker"), ())
+        for state in (
+            BatchCommitState.CHECKING,
+            BatchCommitState.DECIDING,
+            BatchCommitState.UNKNOWN,
+            BatchCommitState.SHOWING,
+            BatchCommitState.ABORTING,
+        )
     },
 }
 
@@ -74,10 +83,10 @@ class TestTheTable(CaseTests):
     table = Table(
         "batch commit",
         MOVES,
-        State,
+        BatchCommitState,
         Event,
         EVENTS,
-        {state: at(state) for state in State},
+        {state: at(state) for state in BatchCommitState},
         {pair: [(at(pair[0]), EVENTS[pair[1]], *leads)] for pair, leads in EXPECTED.items()},
     )
 
@@ -96,4 +105,4 @@ def test_whatever_is_answered_a_try_is_never_both_aborted_and_asked_to_commit_af
             assert not (given_up and isinstance(effect, ev.RecordDecision | ev.AskDecision | AwaitVisible))
             given_up |= isinstance(effect, AbortBatch)
     assert asked <= 1
-    assert replace(value).state in State
+    assert replace(value).state in BatchCommitState

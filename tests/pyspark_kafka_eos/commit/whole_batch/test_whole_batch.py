@@ -34,7 +34,7 @@ from pyspark_kafka_eos.options import parsing
 from pyspark_kafka_eos.slot.plan import SharedPlan
 from pyspark_kafka_eos.slot.shared_writer import write_shared
 from pyspark_kafka_eos.slot.turn_log import TurnLog
-from pyspark_kafka_eos.slot.turns import Begun, Wanted
+from pyspark_kafka_eos.slot.turns import TaskStarted, Wanted
 from tests.pyspark_kafka_eos.commit.batch_child import (
     driver_of,
     lines_of,
@@ -235,7 +235,7 @@ def test_a_start_that_was_lost_before_it_wrote_costs_nothing_unless_it_was_grant
     assert driver.start(0) is None
     plan = plan_of(driver)
     lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-    lost.append_events([Begun(0, "lost")])
+    lost.append_events([TaskStarted(0, "lost")])
     if asked:
         # It was granted, so it may have written: whether it did nobody can say.
         lost.append_events([Wanted(0, "lost", TopicPartition(settings["options"]["topic"], 0))])
@@ -378,7 +378,9 @@ def test_a_start_that_has_a_turn_and_whose_task_is_sealed_without_rows_makes_the
         if len(tries) == 1:
             # It has written nothing so far, so neither coordinator nor leaders know of it.
             lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-            lost.append_events([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
+            lost.append_events(
+                [TaskStarted(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))]
+            )
         return [write_shared(plan, 0, placed("from task 0", 0)), write_shared(plan, 1, [])]
 
     report = driver.process(0, lost_at_first, lines_of(settings), {})
