@@ -18,7 +18,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafka_core import runtime
-from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, TokenUnavailable, UnsupportedVersion
+from kafka_core.errors import (
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    TokenUnavailable,
+    UnsupportedVersion,
+)
 from kafka_core.protocol.messages import FetchRequest, Message
 from pyspark_kafka_eos.client.net import login, refusals
 from pyspark_kafka_eos.client.net.fast_socket import receive_large
