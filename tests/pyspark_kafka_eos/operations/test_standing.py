@@ -28,6 +28,7 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     NodeCluster,
     World,
     decision_of,
+    skipping_clock,
 )
 from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
 from tests.pyspark_kafka_eos.commit.test_last_commits import options
@@ -35,7 +36,7 @@ from tests.pyspark_kafka_eos.commit.test_last_commits import options
 
 @pytest.fixture(params=[2, 1], ids=["version2", "version1"])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with NodeKafka(request.param) as kafka:
+    with skipping_clock(), NodeKafka(request.param) as kafka:
         world = World(kafka)
         monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
         yield world

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from kafka_core import runtime
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.model import ClientSettings
 from tests.support.brokers import AnyKafka, settle
+from tests.support.clock import Skipping
 
 Header = tuple[str, bytes | None]
 Record = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int, int]
@@ -175,6 +177,13 @@ def records_of(batches: Iterator[pa.RecordBatch]) -> list[Record]:
                 )
             )
     return sorted(found, key=lambda record: record[0])
+
+
+@pytest.fixture
+def pauses_take_no_time() -> Iterator[None]:
+    """For scripted brokers, which answer on this thread: nothing there becomes true by waiting."""
+    with runtime.replaced(Skipping()):
+        yield
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import RETRY_BACKOFF_MS
 from pyspark_kafka_eos.client.wire.versions import Versions, built
 from pyspark_kafka_eos.model import ClientSettings
 
@@ -332,7 +333,7 @@ class _Network:
 
 
 class ScriptedCluster(Cluster):
-    """The client's own view of a scripted cluster. Pauses take no time and are counted."""
+    """The client's own view of a scripted cluster. Pauses are counted; `pauses_take_no_time` is for them."""
 
     def __init__(self, kafka: ScriptedKafka) -> None:
         self.settings = ClientSettings(("scripted:0",), delivery_timeout_ms=5_000)
@@ -346,6 +347,7 @@ class ScriptedCluster(Cluster):
         self.lacked_until_s = {}
         self._coordinators = {}
 
-    def pause(self, delay_ms: float = 0.0) -> None:  # type: ignore[override]
-        """No waiting: nothing here becomes true by it."""
+    def pause(self, delay_ms: float = RETRY_BACKOFF_MS) -> None:  # type: ignore[override]
+        """As any client's, counted."""
         self.kafka.happened["pause"] += 1
+        super().pause(delay_ms)

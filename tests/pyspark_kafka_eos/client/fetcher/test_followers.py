@@ -21,6 +21,8 @@ from pyspark_kafka_eos.options import SourceOptions
 from pyspark_kafka_eos.spark.source.source import rack_of
 from tests.pyspark_kafka_eos.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
 
+pytestmark = pytest.mark.usefixtures("pauses_take_no_time")
+
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LEADER, FOLLOWER = 1, 2
 

@@ -18,6 +18,8 @@ from pyspark_kafka_eos.client.reading.leader_epochs import lost_logs
 from pyspark_kafka_eos.client.reading.offsets import LogMark, Offsets
 from tests.pyspark_kafka_eos.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id
 
+pytestmark = pytest.mark.usefixtures("pauses_take_no_time")
+
 T0 = TopicPartition("t", 0)
 
 

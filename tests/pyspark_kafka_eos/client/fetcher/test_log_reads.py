@@ -21,6 +21,8 @@ from tests.pyspark_kafka_eos.client.fetcher.scripted import (
     without_records,
 )
 
+pytestmark = pytest.mark.usefixtures("pauses_take_no_time")
+
 T0 = TopicPartition("t", 0)
 
 

@@ -16,6 +16,8 @@ from pyspark_kafka_eos.client.reading.offsets import Offsets
 from pyspark_kafka_eos.client.requests.producer_states import describe_producers
 from tests.pyspark_kafka_eos.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id
 
+pytestmark = pytest.mark.usefixtures("pauses_take_no_time")
+
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 

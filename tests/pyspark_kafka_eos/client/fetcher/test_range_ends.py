@@ -16,6 +16,8 @@ from tests.pyspark_kafka_eos.client.fetcher.scripted import (
     without_records,
 )
 
+pytestmark = pytest.mark.usefixtures("pauses_take_no_time")
+
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
