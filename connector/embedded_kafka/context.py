@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from embedded_kafka.security.acls import ANONYMOUS
-from embedded_kafka.security.door import LoginSession
+from embedded_kafka.security.listener_security import LoginSession
 
 
 @dataclass(frozen=True)

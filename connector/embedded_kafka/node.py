@@ -31,7 +31,7 @@ from embedded_kafka.parts import Parts
 from embedded_kafka.producer_ids import ProducerIds
 from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.security.door import ListenerSecurity
+from embedded_kafka.security.listener_security import ListenerSecurity
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.storage import DataDirectory
 from embedded_kafka.topics.cleaner import Cleaner
@@ -103,7 +103,7 @@ class Node:
             faults=faults,
             directory=directory,
             authorizer=Authorizer(config.security, directory),
-            door=ListenerSecurity(config.security, clock),
+            listener_security=ListenerSecurity(config.security, clock),
             unread=Unread(config.unread_answers_max_bytes),
             topics=topics,
             leaders=Leaders(directory, topics),
@@ -254,10 +254,10 @@ class Node:
             self._numbers += 1
             parts = self.parts
             return Connection(
-                self, self._numbers, parts.door.session(), parts.config, self.receive_buffers, parts.unread
+                self, self._numbers, parts.listener_security.session(), parts.config, self.receive_buffers, parts.unread
             )
 
-        listener = Listener(connection, self.parts.door.tls)
+        listener = Listener(connection, self.parts.listener_security.tls)
         port = await listener.start(self.parts.host, self.parts.port)
         self.parts = replace(self.parts, port=port)
         return listener

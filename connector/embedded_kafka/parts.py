@@ -15,7 +15,7 @@ from embedded_kafka.connections.unread import Unread
 from embedded_kafka.faults.faults import Faults
 from embedded_kafka.groups import GroupCoordinator
 from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.security.door import ListenerSecurity
+from embedded_kafka.security.listener_security import ListenerSecurity
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.topics.leaders import Leaders
 from embedded_kafka.topics.readers import Readers
@@ -35,7 +35,7 @@ class Parts:
     faults: Faults
     directory: Path
     authorizer: Authorizer
-    door: ListenerSecurity
+    listener_security: ListenerSecurity
     unread: Unread
     topics: Topics
     leaders: Leaders

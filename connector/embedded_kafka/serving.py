@@ -18,7 +18,7 @@ from embedded_kafka.node import Node
 from embedded_kafka.private import make_private
 from embedded_kafka.producer_ids import BlockStore, FileBlocks, ProducerIds, ZooKeeperBlocks
 from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.security.door import ListenerSecurity
+from embedded_kafka.security.listener_security import ListenerSecurity
 from embedded_kafka.settings.settings import parse
 from kafka_core import runtime
 

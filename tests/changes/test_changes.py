@@ -78,11 +78,11 @@ def test_a_decided_batch_that_the_commit_log_has_as_done_is_ended_before_the_nex
     ],
 )
 @pytest.mark.parametrize("may_lose", [False, True])
-def test_a_planned_batch_whose_topic_is_made_anew_has_no_row_of_the_new_topic(
+def test_a_planned_batch_whose_topic_is_recreated_has_no_row_of_the_new_topic(
     may_lose: bool, way: str, scope: str
 ) -> None:
     # The new topic has the same leader and epoch, and other records at the planned offsets.
-    name = "source topic made anew, with more records" + ", and records may be lost" * may_lose
+    name = "source topic recreated, with more records" + ", and records may be lost" * may_lose
     anew = next(each for each in CHANGES if each.name == name)
     seen = []
 
@@ -115,11 +115,11 @@ def test_a_planned_batch_whose_topic_is_made_anew_has_no_row_of_the_new_topic(
 @pytest.mark.parametrize("scope", ["task", "batch"])
 @pytest.mark.parametrize("way", [FOREACH, FORMAT, DF_WRITE])
 @pytest.mark.parametrize("moment", ["running", "begun", "written"])
-def test_every_task_names_the_topic_that_its_rows_are_in_where_it_was_made_anew(
+def test_every_task_names_the_topic_that_its_rows_are_in_where_it_was_recreated(
     moment: str, way: str, scope: str, version: int
 ) -> None:
     # A marker that is missing is looked for in the topic that the decision names.
-    name = "output topic made anew, and a marker forgotten"
+    name = "output topic recreated, and a marker forgotten"
     anew = next(each for each in CHANGES if each.name == name)
     ids: list[set[str]] = []
 
@@ -138,7 +138,7 @@ def test_every_task_names_the_topic_that_its_rows_are_in_where_it_was_made_anew(
     assert (outcome.ended, outcome.problems) == (GOES_ON, [])
     # A run that Spark gives the rows once stops, and the next one has them again.
     assert len(outcome.said) <= (way != FOREACH)
-    assert all("was deleted and made anew" in each for each in outcome.said)
+    assert all("was deleted and recreated" in each for each in outcome.said)
     assert ids[0] == ids[1]
 
 
@@ -161,7 +161,7 @@ def test_what_was_aborted_of_a_decided_batch_is_written_again_by_the_options_tha
     assert (outcome.ended, outcome.said, outcome.problems) == (GOES_ON, [], [])
 
 
-@pytest.mark.parametrize("change", ["ledger topic made anew", "another ledger topic"])
+@pytest.mark.parametrize("change", ["ledger topic recreated", "another ledger topic"])
 @pytest.mark.parametrize("way", [FOREACH, DF_WRITE])
 @pytest.mark.parametrize("scope", ["task", "batch"])
 def test_a_batch_is_not_written_again_by_a_ledger_that_lacks_it_although_its_ids_show_an_abort(

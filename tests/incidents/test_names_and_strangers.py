@@ -137,7 +137,7 @@ def test_a_new_checkpoint_is_adopted_once(kafka: AnyKafka) -> None:
     must_be_verified(kafka, pipeline, topic, rows_of(settings, new, third), batches=3)
 
 
-def test_a_lost_ledger_is_made_anew_and_the_checkpoint_adopted_once(kafka: AnyKafka) -> None:
+def test_a_lost_ledger_is_recreated_and_the_checkpoint_adopted_once(kafka: AnyKafka) -> None:
     """Section "The checkpoint is new, or the ledger is lost"."""
     settings = with_options(settings_for(kafka), ledger_topic=f"ledger-of-{settings_for(kafka)['options']['topic']}")
     pipeline, topic, ledger = (settings["options"][name] for name in ("pipeline", "topic", "ledger.topic"))

@@ -222,7 +222,7 @@ def _retention(scene: Scene) -> None:
     retention(scene, all_of_it=scene.world.random.random() < 0.5)
 
 
-def topic_made_anew(scene: Scene, seconds: float) -> None:
+def topic_recreated(scene: Scene, seconds: float) -> None:
     """The output topic is deleted, and after so many seconds there is an empty one of its name."""
     scene.job.explained.add(UnknownTopic)
 
@@ -249,8 +249,8 @@ def topic_made_anew(scene: Scene, seconds: float) -> None:
     scene.world.schedule(seconds, make)
 
 
-def _topic_made_anew(scene: Scene) -> None:
-    topic_made_anew(scene, scene.world.random.choice((0.0, 1.0, 15.0)))
+def _topic_recreated(scene: Scene) -> None:
+    topic_recreated(scene, scene.world.random.choice((0.0, 1.0, 15.0)))
 
 
 def _lose(scene: Scene, rows: set[str], kind: str) -> None:
@@ -276,7 +276,7 @@ CIRCUMSTANCES: dict[str, Strike] = {
 
 LOSSES: dict[str, Strike] = {
     "retention": _retention,
-    "topic made anew": _topic_made_anew,
+    "topic recreated": _topic_recreated,
 }
 """Strikes after which the judge may not ask for the rows in `scene.lost`, and the query may end with DecisionBroken."""
 

@@ -185,7 +185,7 @@ def _all(scene: Scene) -> None:
 
 
 def _anew(scene: Scene) -> None:
-    given.topic_made_anew(scene, 1.0)
+    given.topic_recreated(scene, 1.0)
 
 
 @pytest.mark.parametrize(("lose", "fired"), [(_head, "retention"), (_all, "retention"), (_anew, "topic deleted")])

@@ -107,7 +107,7 @@ def test_what_no_client_can_end_is_repaired_after_the_command_that_the_error_nam
 
 
 @VERSIONS
-def test_a_decision_of_which_no_trace_is_left_is_made_anew_after_the_command_that_the_error_names(
+def test_a_decision_of_which_no_trace_is_left_is_recreated_after_the_command_that_the_error_names(
     version: int,
 ) -> None:
     outcome = play(

@@ -3,7 +3,7 @@
 Waits up to the reader's maximum time for its minimum number of bytes. A partition that is named twice is read
 once, from the later entry's offset. There are no fetch sessions (KIP-227): every answer has session 0, so
 readers request all their partitions each time. From version 13 on a request names topics by id alone (KIP-516),
-so that a reader of a topic that was made anew is refused.
+so that a reader of a topic that was recreated is refused.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _read(parts: Parts, request: Message, topics: _Asked, leaders: _Leaders) -> 
     responses = []
     for topic, places in topics:
         partitions = []
-        # At each look: the topic may be made anew while the request waits.
+        # At each look: the topic may be recreated while the request waits.
         name = _name_of(parts, topic)
         for asked in places:
             where = TopicPartition(name, asked.partition)

@@ -20,5 +20,5 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
     session = context.session
     code = Code.ILLEGAL_SASL_STATE if session is None else session.handshake(request.mechanism)
     return SaslHandshakeResponse(
-        version=request.API_VERSION, error_code=int(code), mechanisms=list(parts.door.mechanisms)
+        version=request.API_VERSION, error_code=int(code), mechanisms=list(parts.listener_security.mechanisms)
     )

@@ -24,7 +24,7 @@ from embedded_kafka.connections.unread import SMALL_BYTES, Unread
 from embedded_kafka.context import Context
 from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.acls import ANONYMOUS
-from embedded_kafka.security.door import UNKNOWN_CLIENT_BYTES, LoginSession, principal_of
+from embedded_kafka.security.listener_security import UNKNOWN_CLIENT_BYTES, LoginSession, principal_of
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import REQUESTS, MalformedRequest, ProduceRequest
 

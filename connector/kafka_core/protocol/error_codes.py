@@ -169,7 +169,7 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.OFFSET_OUT_OF_RANGE: Action.REFUSE,
         Code.OFFSET_NOT_AVAILABLE: Action.REDISCOVER,
         Code.CORRUPT_MESSAGE: Action.REDISCOVER,
-        # Of a topic that is named by its id: it was made anew, or this broker has not heard of it yet.
+        # Of a topic that is named by its id: it was recreated, or this broker has not heard of it yet.
         Code.UNKNOWN_TOPIC_ID: Action.REDISCOVER,
         Code.INCONSISTENT_TOPIC_ID: Action.REDISCOVER,
     },

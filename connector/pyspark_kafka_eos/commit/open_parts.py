@@ -107,7 +107,7 @@ def removed_parts(
     cluster: Cluster, seals: Sequence[Seal], there: Collection[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
     """Slot -> its partitions whose logs begin behind its first record there: retention or DeleteRecords removed
-    records, whatever the leader has open. `there`: those that exist. A topic that was made anew begins at 0.
+    records, whatever the leader has open. `there`: those that exist. A topic that was recreated begins at 0.
     """
     return parts_before(seals, Offsets(cluster).earliest(sorted(partitions_of(seals) & set(there))))
 

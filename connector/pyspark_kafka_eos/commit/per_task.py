@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka_core import runtime
 from kafka_core.errors import AttemptRefused, IllegalMove, OptionsError, TransactionTooOld
-from pyspark_kafka_eos.commit.gone.absent import warn_of_gone, warn_of_made_anew
+from pyspark_kafka_eos.commit.gone.absent import warn_of_gone, warn_of_recreated
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import per_task as cm
 from pyspark_kafka_eos.commit.reports import CommitReport
@@ -188,7 +188,7 @@ class PerTask:
             # The same rows have to go to the same partitions again, whatever the options are and the topics have by
             # now.
             sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes
-            warn_of_made_anew(run.cluster, newest, only_slots)
+            warn_of_recreated(run.cluster, newest, only_slots)
             decided = _as_decided(newest, run.options)
         plan = WritePlan.for_batch(
             run.options,

@@ -45,7 +45,7 @@ class Proof:
     (the transaction that was to write its missing markers timed out, or an election lost them); the verdict is ABORTED
     then. Empty where it is committed nowhere. `forgotten`: UNKNOWN permanently, because the coordinator is done with it
     and its records are gone. `unseen`: its coordinator has it open, and a partition does not have all of it any more:
-    an election lost records, they were removed, or their topic was made anew. Nothing of it was ever visible and a
+    an election lost records, they were removed, or their topic was recreated. Nothing of it was ever visible and a
     commit would show a part, so the verdict is ABORTED, and it is to be aborted. `gone`, `removed`, `doubtful`:
     partitions of which no log says whether the records were ever visible, as their fates of those names; where another
     partition shows a commit the verdict is COMMITTED all the same, but for doubtful ones.
@@ -141,7 +141,7 @@ def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int, lo
         if gone[seal.slot]:
             places, why = (
                 gone[seal.slot],
-                "the topic was deleted or made anew while their transaction was open",
+                "the topic was deleted or recreated while their transaction was open",
             )
         if not places:
             # The question about producers carries no epoch, so whoever was asked may not be the leader that the

@@ -42,7 +42,7 @@ from pyspark_kafka_eos.commit.decision import (
 )
 from pyspark_kafka_eos.commit.fates import places_of
 from pyspark_kafka_eos.commit.gone.absent import removed_part, why_unknown
-from pyspark_kafka_eos.commit.gone.made_anew import made_anew
+from pyspark_kafka_eos.commit.gone.recreated import recreated
 from pyspark_kafka_eos.commit.ledger.notes import Aborted
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import per_task as cm
@@ -157,7 +157,7 @@ class CommitShell:
                 or removed_part(seals, starts.result())
                 or self._unmarked(states.result())
             )
-            broken = made_anew(self._run.cluster, seals, states.result(), self._run.newest, broken)
+            broken = recreated(self._run.cluster, seals, states.result(), self._run.newest, broken)
         self._led = leaders_of(self._run.cluster, seals)
         for seal in seals:
             view = views[seal.transactional_id]

@@ -157,7 +157,7 @@ def _suspects(owners: Mapping[int, KnownCommits]) -> Callable[[TopicPartition, P
 
 
 def _places(decided: Iterable[Decision]) -> dict[TopicPartition, LogMark]:
-    """Where the batches wrote, and what has to be known there; of a topic that was made anew since, what its
+    """Where the batches wrote, and what has to be known there; of a topic that was recreated since, what its
     newest batch knows."""
     found: dict[TopicPartition, LogMark] = {}
     for decision in decided:

@@ -13,7 +13,7 @@ The entries:
 - `cluster:<id>`: the cluster of the offsets; none where its brokers report no id.
 - `topic:<name>:<id>:<epochs>`: the topic's id, and the epoch of the leader under which each offset was found: one
   number for all partitions, or one for each, in their order; -1 where it was not told. Not where the cluster has no
-  topic ids: epochs begin anew with a topic that is made anew.
+  topic ids: epochs begin anew with a topic that is recreated.
 - `began:<offsets>`: where the batch that ends here begins, where that is not the end of the batch before: the first
   batch, and a log that is another one.
 """

@@ -73,7 +73,7 @@ def test_an_id_that_no_topic_has_is_refused(tmp_path: Path, topic_id: UUID) -> N
     with_node(tmp_path, scenario)
 
 
-def test_a_topic_made_anew_has_nothing_for_the_id_of_the_one_before(tmp_path: Path) -> None:
+def test_a_topic_recreated_has_nothing_for_the_id_of_the_one_before(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         before = await made(node, 3)
         node.parts.topics.delete("t")
@@ -84,7 +84,7 @@ def test_a_topic_made_anew_has_nothing_for_the_id_of_the_one_before(tmp_path: Pa
     with_node(tmp_path, scenario)
 
 
-def test_a_fetch_that_waits_gets_nothing_of_a_topic_that_is_made_anew_meanwhile(tmp_path: Path) -> None:
+def test_a_fetch_that_waits_gets_nothing_of_a_topic_that_is_recreated_meanwhile(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         before = await made(node, 0)
         waiting = asyncio.ensure_future(ask(node, fetching(before, max_wait_ms=60_000)))

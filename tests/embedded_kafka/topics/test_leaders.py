@@ -228,7 +228,7 @@ def test_epochs_and_what_is_lost_outlive_a_restart(tmp_path: Path, clean: bool) 
         assert batches_from(kafka, 0) == [(0, 0), (0, 10), (1, 20)]
 
 
-def test_a_topic_that_is_made_anew_begins_with_the_first_epoch_and_its_own_end(kafka: EmbeddedKafka) -> None:
+def test_a_topic_that_is_recreated_begins_with_the_first_epoch_and_its_own_end(kafka: EmbeddedKafka) -> None:
     kafka.elect_leader("t", 0)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_topics(["t"], operation_timeout=TIMEOUT_S)["t"].result(TIMEOUT_S)

@@ -174,16 +174,16 @@ def test_an_id_that_is_not_fenced_is_named(world: World, code: Code, error: type
 
 
 @pytest.mark.parametrize("how", ["its fate", "what it lacks"])
-def test_nothing_is_concluded_of_a_topic_that_is_made_anew_after_it_was_found_there(world: World, how: str) -> None:
+def test_nothing_is_concluded_of_a_topic_that_is_recreated_after_it_was_found_there(world: World, how: str) -> None:
     (seal,) = (world.slot(0, {0: 2}),)
     world.end(seal, commit=True)
     where = OUTPUT[0]
 
-    def made_anew() -> None:
+    def recreated() -> None:
         world.kafka.delete("out")
         world.kafka.create("out", len(OUTPUT))
 
-    world.kafka.fault("Fetch", made_anew)
+    world.kafka.fault("Fetch", recreated)
 
     with pytest.raises(BrokerUnavailable, match="UNKNOWN_TOPIC_ID"):
         fates_of(world.cluster, [seal]) if how == "its fate" else lacking(world.cluster, seal, [where])

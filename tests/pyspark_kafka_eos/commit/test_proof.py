@@ -236,7 +236,7 @@ def test_where_other_records_stand_instead_the_sealed_ones_are_lost(world: World
     assert world.fates(seal) == [Fate.LOST]
 
 
-def test_of_a_topic_that_was_deleted_or_made_anew_smaller_nobody_knows_what_readers_had(world: World) -> None:
+def test_of_a_topic_that_was_deleted_or_recreated_smaller_nobody_knows_what_readers_had(world: World) -> None:
     """Its records may have been visible, or aborted by a timeout: with the log and the coordinator's memory the proof
     is gone.
     """

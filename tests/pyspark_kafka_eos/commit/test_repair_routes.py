@@ -1,4 +1,4 @@
-"""A decided batch is written again after partitions were added to its topics, or after they were made anew: the same
+"""A decided batch is written again after partitions were added to its topics, or after they were recreated: the same
 rows go to the same partitions.
 """
 
@@ -221,7 +221,7 @@ def test_a_batch_that_was_aborted_whole_is_written_to_the_partitions_that_it_had
     assert query.found() == expected
 
 
-def test_a_batch_that_was_aborted_whole_is_written_into_a_topic_that_was_made_anew_with_words(
+def test_a_batch_that_was_aborted_whole_is_written_into_a_topic_that_was_recreated_with_words(
     broker: EmbeddedKafka,
     make: Callable[[str], Query],
     expected: dict[str, list[list[str]]],
@@ -237,6 +237,6 @@ def test_a_batch_that_was_aborted_whole_is_written_into_a_topic_that_was_made_an
         assert query.process(query.driver()).repaired == 1
 
     for topic in (query.topic, query.dead):
-        assert f"topic {topic} was deleted and made anew since batch 0 was decided" in caplog.text
+        assert f"topic {topic} was deleted and recreated since batch 0 was decided" in caplog.text
     assert {name: len(parts) for name, parts in query.found().items()} == {"good": 1, "dead": 1}
     assert values_of(query.found()) == values_of(expected)

@@ -401,14 +401,14 @@ def test_a_replay_asks_again_where_it_knows_of_fewer_partitions_than_were_record
 
 
 @pytest.mark.parametrize("now", [2, 5])
-def test_a_replay_into_a_topic_that_was_made_anew_routes_by_what_that_one_has(now: int) -> None:
+def test_a_replay_into_a_topic_that_was_recreated_routes_by_what_that_one_has(now: int) -> None:
     routes = router(Topics({"a": now}), decided(RoutedTopic("a", "the one before", 3)))
 
     assert packed(routes, rows(["v"] * 40, **KEYED)) == by(now)
     assert [*routes.topics] == [RoutedTopic("a", "id of a", now)]
 
 
-def test_a_slot_that_sends_a_part_only_measures_the_rest_as_it_was_routed_even_if_that_topic_was_made_anew() -> None:
+def test_a_slot_that_sends_a_part_only_measures_the_rest_as_it_was_routed_even_if_that_topic_was_recreated() -> None:
     how = replace(
         decided(RoutedTopic("a", "the one before", 3)),
         only_slots=frozenset({0}),

@@ -7,7 +7,7 @@ from tests.support.planting import Planted
 TRANSACTION = "embedded_kafka.transactions.machine.moves"
 ENDS = "embedded_kafka.transactions.machine.ends"
 COORDINATOR = "embedded_kafka.transactions.coordinator"
-BOOK = "embedded_kafka.transactions.registry"
+REGISTRY = "embedded_kafka.transactions.registry"
 PARTITION_LOG = "embedded_kafka.log.partition_log"
 
 BREACHES = {
@@ -23,7 +23,7 @@ BREACHES = {
     ),
     "The mapping from transactional id": (
         Planted(
-            "the log comes after what follows from it", f"{BOOK}:TransactionRegistry.record",
+            "the log comes after what follows from it", f"{REGISTRY}:TransactionRegistry.record",
             "self._append(transactional_id, entry)\ntry:\n    await self._reached(step)",
             "try:\n    await self._reached(step)\n    self._append(transactional_id, entry)",
         ),
@@ -66,7 +66,7 @@ BREACHES = {
     ),
     "AddPartitionsToTxn and AddOffsetsToTxn are logged": (
         Planted(
-            "the log comes after the answer", f"{BOOK}:TransactionRegistry.record",
+            "the log comes after the answer", f"{REGISTRY}:TransactionRegistry.record",
             "self._append(transactional_id, entry)\ntry:\n    await self._reached(step)",
             "try:\n    await self._reached(step)\n    self._append(transactional_id, entry)",
         ),
@@ -77,7 +77,7 @@ BREACHES = {
     ),
     "EndTxn: prepare is logged": (
         Planted(
-            "the decision is not logged", f"{BOOK}:TransactionRegistry.record",
+            "the decision is not logged", f"{REGISTRY}:TransactionRegistry.record",
             "self._append(transactional_id, entry)",
             'if not entry.state.name.startswith("PREPARE"):\n    self._append(transactional_id, entry)',
         ),

@@ -9,7 +9,7 @@ VIEW = "pyspark_kafka_eos.spark.source.source_view"
 PLACES = "pyspark_kafka_eos.commit.ledger.places"
 
 ANOTHER_CLUSTER = "P1: The offsets of another cluster"
-MADE_ANEW = "P1: A topic that was made anew"
+RECREATED = "P1: A topic that was recreated"
 OLDER = "P2: The end of an older leader"
 ROUTES = "P4: A repair routes by"
 EVERY_PARTITION = "P5: A key is looked for in every partition"
@@ -29,9 +29,9 @@ BREACHES = {
             "if position.cluster_id != options.adopt_cluster:", "if not options.adopt_cluster:",
         ),
     ),
-    MADE_ANEW: (
+    RECREATED: (
         Planted(
-            "nobody compares the topic's id with that of the offsets", f"{LOGS}:KnownLogs.made_anew",
+            "nobody compares the topic's id with that of the offsets", f"{LOGS}:KnownLogs.recreated",
             "log.topic_id and", "False and",
         ),
         Planted(
@@ -43,7 +43,7 @@ BREACHES = {
             "if told:", "if False:",
         ),
     ),
-    "P1: No offset of a topic that was made anew": (
+    "P1: No offset of a topic that was recreated": (
         Planted(
             "the group gets the offsets of any topic that has the name", "pyspark_kafka_eos.spark.source.source_group:_of_these_topics",
             'if here in ("", read):', "if True:",
@@ -200,11 +200,11 @@ BREACHES = {
             "or plan.doubts(topic, cluster.topic_id(topic))", "",
         ),
         Planted(
-            "what one seal names is what all of them name", "pyspark_kafka_eos.commit.gone.made_anew:made_anew",
+            "what one seal names is what all of them name", "pyspark_kafka_eos.commit.gone.recreated:recreated",
             "(now.get(topic.name) or ids[topic.name])", "now.get(topic.name, set())",
         ),
         Planted(
-            "a log that begins anew is no reason to ask", "pyspark_kafka_eos.commit.gone.made_anew:made_anew",
+            "a log that begins anew is no reason to ask", "pyspark_kafka_eos.commit.gone.recreated:recreated",
             "doubted |= ids.keys() & _begun_anew(seals, states, before)", "",
         ),
         Planted(

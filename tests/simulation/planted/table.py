@@ -372,7 +372,7 @@ UNREACHED = (
         "an attempt that Spark has given up and whose executor lives; a repair mends what it does",
     ),
     ("A12: an id that the coordinator forgot is renewed", "transactional.id.expiration.ms"),
-    ("A13: a topic that was deleted", "topics deleted and made anew"),
+    ("A13: a topic that was deleted", "topics deleted and recreated"),
     ("A14: a ledger that lost its tail", "a log that loses acknowledged records"),
     ("A15, A16, A20, B3 to B8", "not of the commit, or of its cost"),
     ("B1, F1 to F7", "the source is not simulated"),

@@ -53,7 +53,7 @@ def existing(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) ->
     """Those of the partitions whose topics are still there, under the same ids. BrokerUnavailable where too few brokers
     say whether another one is. One question for each topic, and more only where a topic seems to be gone.
     """
-    # Batches before and after a topic was made anew may have other partitions of it, each with the id of its time.
+    # Batches before and after a topic was recreated may have other partitions of it, each with the id of its time.
     by_id: dict[str, set[TopicPartition]] = {}
     for where, known in places.items():
         by_id.setdefault(known.topic_id, set()).add(where)

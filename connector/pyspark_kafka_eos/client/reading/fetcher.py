@@ -460,10 +460,10 @@ class Fetcher:
                 if where not in there:
                     self._lose(where, "the partition is gone", {"position": progress[where].position})
                     del progress[where]
-            self._drop_made_anew(progress, [where for where in mine if where in progress])
+            self._drop_recreated(progress, [where for where in mine if where in progress])
 
-    def _drop_made_anew(self, progress: _Ranges, places: Iterable[TopicPartition]) -> None:
-        """Ranges whose topic was made anew are lost: no offset of one topic is one of another. Most of the brokers have
+    def _drop_recreated(self, progress: _Ranges, places: Iterable[TopicPartition]) -> None:
+        """Ranges whose topic was recreated are lost: no offset of one topic is one of another. Most of the brokers have
         to say so, as a broker that lags, or was cut off, gives an older id.
         """
         doubted = {

@@ -54,7 +54,7 @@ def _topics(cluster: Cluster, seal: Seal, gone: Collection[TopicPartition]) -> l
         said.append(
             f"topic {topic} was deleted (its id was {was}) and there is none of the name now, so nothing shows what {here} had"
             if now is None
-            else f"topic {topic} was deleted and made anew (its id was {was} and is {now}), so nothing shows what {here} had"
+            else f"topic {topic} was deleted and recreated (its id was {was} and is {now}), so nothing shows what {here} had"
         )
     return said
 
@@ -165,7 +165,7 @@ def _ids(cluster: Cluster, seal: Seal, gone: Collection[TopicPartition]) -> str:
     return f" ({said})" if said else ""
 
 
-def warn_of_made_anew(cluster: Cluster, decision: Decision, slots: Collection[int]) -> None:
+def warn_of_recreated(cluster: Cluster, decision: Decision, slots: Collection[int]) -> None:
     """Before these slots of a decided batch are written again: warn where one of their topics is another one of the
     same name now. Nothing that the batch wrote to the former one is there, so what is written again is the first of it
     in the new one.
@@ -179,10 +179,10 @@ def warn_of_made_anew(cluster: Cluster, decision: Decision, slots: Collection[in
             continue
         if now != topic.topic_id:
             log.warning(
-                "topic %s was deleted and made anew since batch %d was decided (its id was %s and is %s); what the broker aborted of the "
+                "topic %s was deleted and recreated since batch %d was decided (its id was %s and is %s); what the broker aborted of the "
                 "batch is written into the new one; what was committed in the former one is gone with it",
                 topic.name, decision.batch_id, topic.topic_id, now,
             )  # fmt: skip
 
 
-__all__ = ["removed_part", "warn_of_gone", "warn_of_made_anew", "why_unknown"]
+__all__ = ["removed_part", "warn_of_gone", "warn_of_recreated", "why_unknown"]

@@ -86,7 +86,7 @@ class Places:
             raise BrokerUnavailable(
                 f"the brokers report {len(found)} partitions of ledger topic {self._topic!r}, and a note in it names {at_least}: "
                 "their metadata are behind, so the newest decision may be in a partition that they do not show; nothing was "
-                "written; it is retried. If the topic was deleted and made anew, restore it",
+                "written; it is retried. If the topic was deleted and recreated, restore it",
                 {"topic": self._topic, "partitions": len(found), "noted": at_least},
             )
         self._count = max(self._count or 0, len(found))

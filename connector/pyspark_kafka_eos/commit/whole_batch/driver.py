@@ -35,7 +35,7 @@ from pyspark_kafka_eos.client.requests.transactions import TransactionView
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.session import SessionState
 from pyspark_kafka_eos.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
-from pyspark_kafka_eos.commit.gone.made_anew import made_anew
+from pyspark_kafka_eos.commit.gone.recreated import recreated
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import whole_batch as bm
 from pyspark_kafka_eos.commit.open_parts import leaders_of, log_starts, partitions_of, states_of
@@ -360,7 +360,7 @@ class _Try:
             found = mismatch(seal, view, states, starts.result()) or self._deciding.unmarked(
                 batch.batch_id, seal.identity.producer_id, states
             )
-            found = made_anew(run.cluster, [seal], states, run.newest, found)
+            found = recreated(run.cluster, [seal], states, run.newest, found)
             task = late.result()
         self._led = leaders_of(run.cluster, [seal])
         if found is None and task is not None:

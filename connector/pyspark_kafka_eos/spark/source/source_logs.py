@@ -97,7 +97,7 @@ class KnownLogs:
         same = log.topic_id == end.log.topic_id != ""
         return same and 0 <= log.leader_epoch <= end.log.leader_epoch
 
-    def made_anew(self, cluster: Cluster, position: Position) -> dict[str, tuple[str, str]]:
+    def recreated(self, cluster: Cluster, position: Position) -> dict[str, tuple[str, str]]:
         """The topics that have another id than the position's: that id, and the present one. Asks nothing where the
         newest answer has the same ids; else more than half of the brokers have to say so (`absence.existing`), or
         BrokerUnavailable.
@@ -123,7 +123,7 @@ class KnownLogs:
         ends: Mapping[TopicPartition, LogEnd],
         anew: Mapping[str, tuple[str, str]],
     ) -> dict[TopicPartition, OtherLog]:
-        """The partitions whose log is not the position's any more; `anew` as from `made_anew`. Offsets alone do not
+        """The partitions whose log is not the position's any more; `anew` as from `recreated`. Offsets alone do not
         show it once the log has grown beyond the position again.
         """
         found: dict[TopicPartition, OtherLog] = {}
@@ -152,7 +152,7 @@ class KnownLogs:
                 with suppress(UnknownTopic):
                     cluster.topic(topic, refresh=True, new_topic_ms=0)
         self._looked = True
-        anew = self.made_anew(cluster, end)
+        anew = self.recreated(cluster, end)
         return {
             where: recreated(where, offset, *anew[where.topic])
             for where, offset in end.offsets.items()

@@ -85,13 +85,13 @@ class SourceView(SourcePartitions):
         return ends, elsewhere | (self.earliest(first) if first else {})
 
     def _ends_of(self, position: Position) -> tuple[dict[TopicPartition, LogEnd], dict[str, tuple[str, str]]]:
-        """The ends, and the topics that are other ones than the position's (`KnownLogs.made_anew`)."""
+        """The ends, and the topics that are other ones than the position's (`KnownLogs.recreated`)."""
         needed = frozenset(position.offsets)
         for _ in range(_ROUNDS):
             partitions = self.partitions(needed)
             try:
                 # Before the ends: those of a topic that is only thought to be another one are none.
-                anew = self.logs.made_anew(self.offsets.cluster, position)
+                anew = self.logs.recreated(self.offsets.cluster, position)
                 same = {where: at for where, at in position.offsets.items() if where.topic not in anew}
                 return self._ends_at(partitions, replace(position, offsets=same)), anew
             except UnknownTopic as error:
@@ -267,7 +267,7 @@ class SourceView(SourcePartitions):
         """The partitions whose topic is another one than the entries name: DataLoss, unless the user allows the
         loss.
         """
-        anew = self.logs.made_anew(self.offsets.cluster, position) if position.logs else {}
+        anew = self.logs.recreated(self.offsets.cluster, position) if position.logs else {}
         for where, offset in sorted(position.offsets.items()):
             if where.topic in anew:
                 self.lose(where, f"{option}: {recreated(where, offset, *anew[where.topic])}", anew=True)

@@ -1,4 +1,4 @@
-"""A log that lost records to an election, or that was made anew, is noticed: what can be known of it says so
+"""A log that lost records to an election, or that was recreated, is noticed: what can be known of it says so
 (KIP-320).
 """
 
@@ -175,7 +175,7 @@ def test_where_nobody_knows_where_a_log_was_cut_the_range_is_read_as_it_is_now()
     assert read(kafka, planned, lenient=True) == ([b"2'", b"3'", b"4'", b"5'"], None)
 
 
-def test_a_topic_that_was_made_anew_is_lost_data() -> None:
+def test_a_topic_that_was_recreated_is_lost_data() -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
 
     found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark(an_id("the first"), 0)))
@@ -308,7 +308,7 @@ def test_a_loss_that_is_allowed_is_said_once_and_forgotten(caplog: pytest.LogCap
     assert caplog.text.count("unclean election") == 1
 
 
-def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_left_to_the_next_plan(
+def test_where_loss_is_allowed_a_topic_that_was_recreated_is_left_to_the_next_plan(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
@@ -321,7 +321,7 @@ def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_left_to_the_next_pl
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("fetch", [m.FETCH_BY_ID, m.FETCH_BY_ID - 1], ids=["by id", "by name"])
 @pytest.mark.parametrize("after", [0, 2], ids=["before the first answer", "half read"])
-def test_a_reader_that_knows_the_topic_reads_nothing_of_one_made_anew(
+def test_a_reader_that_knows_the_topic_reads_nothing_of_one_recreated(
     after: int, fetch: int, lenient: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
@@ -330,14 +330,14 @@ def test_a_reader_that_knows_the_topic_reads_nothing_of_one_made_anew(
     planned = OffsetRange(T0, 0, 6, Offsets(cluster).ends([T0])[T0].log)
     size = one_by_one(kafka)
 
-    def made_anew() -> None:
+    def recreated() -> None:
         # Of the same leader and epoch, and as long.
         kafka.logs[T0] = Log()
         for _ in range(6):
             kafka.logs[T0].write(b"other")
         kafka.topic_ids["t"] = an_id("another")
 
-    kafka.before[1 + after] = made_anew
+    kafka.before[1 + after] = recreated
     found: list[Any] = []
     loss: DataLoss | None = None
     try:
@@ -378,7 +378,7 @@ def test_a_log_with_a_new_leader_that_has_everything_is_not_lost() -> None:
     assert kafka.happened["epoch asked"] == 1
 
 
-def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
+def test_a_topic_recreated_is_another_log_however_long_it_is() -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
     cluster = ScriptedCluster(kafka)
     end = Offsets(cluster).ends([T0])[T0]

@@ -125,7 +125,7 @@ def test_an_answer_with_an_older_leader_does_not_replace_the_newer_one() -> None
     assert (cluster.leader(T0), cluster.leader_epoch(T0)) == (2, 1)
 
 
-def test_a_topic_that_was_made_anew_begins_anew() -> None:
+def test_a_topic_that_was_recreated_begins_anew() -> None:
     kafka = ScriptedKafka(t=[log_of(1), log_of(1)])
     kafka.logs[T0].elect(2)
     cluster = ScriptedCluster(kafka)

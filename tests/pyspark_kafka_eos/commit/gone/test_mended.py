@@ -59,7 +59,7 @@ def died_at(world: World, seal: Seal, point: str) -> None:
     world.kafka.advance(TIMEOUT_MS)
 
 
-def made_anew(world: World) -> None:
+def recreated(world: World) -> None:
     world.kafka.delete("out")
     world.kafka.create("out", len(OUTPUT))
 
@@ -80,7 +80,7 @@ def removed(world: World) -> None:
         log.lose_beginning(log.end)
 
 
-LOSSES = pytest.mark.parametrize("lose", [made_anew, removed])
+LOSSES = pytest.mark.parametrize("lose", [recreated, removed])
 Lose = Callable[[World], None]
 
 
@@ -134,7 +134,7 @@ def test_a_mending_of_the_transaction_before_says_nothing_of_this_one(world: Wor
     seal = world.slot(0, {0: 1, 1: 1})
     world.decide(decision_of([seal], batch_id=1))
     world.end(seal, commit=False)
-    made_anew(world)
+    recreated(world)
 
     proof = proof_of(world, seal)
 
@@ -165,10 +165,10 @@ def test_a_run_that_is_to_refuse_what_was_removed_stops_and_names_where_the_log_
         resume(world, [seal], run=run)
 
 
-# ---- a topic that is made anew under an open transaction
+# ---- a topic that is recreated under an open transaction
 
 
-@pytest.mark.parametrize("again", [True, False], ids=["made anew", "deleted"])
+@pytest.mark.parametrize("again", [True, False], ids=["recreated", "deleted"])
 def test_a_decided_slot_whose_topic_went_while_it_was_open_counts_as_aborted(world: World, again: bool) -> None:
     """Nobody has seen any of it, and the commit of what is not there would end the batch without it."""
     seal = world.slot(0, {0: 1, 1: 1})
@@ -184,7 +184,7 @@ def test_a_decided_slot_whose_topic_went_while_it_was_open_counts_as_aborted(wor
 def test_such_a_slot_is_aborted_and_written_into_the_new_topic(world: World) -> None:
     seal = world.slot(0, {0: 1, 1: 1})
     world.decide(decision_of([seal]))
-    made_anew(world)
+    recreated(world)
     world.fresh_process()
 
     resume(world, [seal], replay=Replaying(world, [seal]))
@@ -198,7 +198,7 @@ def test_what_the_broker_aborted_is_noted_before_its_slot_is_written_again_and_k
     """The tasks that write it again take the coordinator's word, and the topic's former log is gone."""
     seal = world.slot(0, {0: 1, 1: 1})
     world.decide(decision_of([seal]))
-    made_anew(world)
+    recreated(world)
     world.fresh_process()
 
     def fails(_: frozenset[int]) -> list[Seal]:

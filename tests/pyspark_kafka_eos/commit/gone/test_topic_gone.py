@@ -1,4 +1,4 @@
-"""The output topic of a decided batch is deleted, or made anew: what nobody has seen of it is written again, and the
+"""The output topic of a decided batch is deleted, or recreated: what nobody has seen of it is written again, and the
 words are true.
 """
 
@@ -67,7 +67,7 @@ def decided(broker: EmbeddedKafka, settings: dict[str, Any], run_it: RunBatch) -
 
 @pytest.mark.parametrize("run_it", [run, run_batch])
 @pytest.mark.parametrize(("partitions", "records"), [(4, 0), (2, 0), (4, 125)])
-def test_what_was_never_visible_is_written_into_a_topic_that_was_made_anew_and_the_rest_went_with_the_former(
+def test_what_was_never_visible_is_written_into_a_topic_that_was_recreated_and_the_rest_went_with_the_former(
     broker: EmbeddedKafka,
     run_it: RunBatch,
     partitions: int,
@@ -89,9 +89,9 @@ def test_what_was_never_visible_is_written_into_a_topic_that_was_made_anew_and_t
     never_visible = rows_of(settings) if run_it is run else Counter[str]()
     assert (report["repaired"] > 0) == bool(never_visible)
     if never_visible:
-        assert f"topic {topic} was deleted and made anew since batch 0 was decided" in caplog.text
+        assert f"topic {topic} was deleted and recreated since batch 0 was decided" in caplog.text
     else:
-        assert "are no longer in" in caplog.text and f"topic {topic} was deleted and made anew" in caplog.text
+        assert "are no longer in" in caplog.text and f"topic {topic} was deleted and recreated" in caplog.text
     if partitions == 4:
         assert read_all(broker, topic) == never_visible + rows_of(following(settings)) + foreign
 
@@ -138,7 +138,7 @@ def test_a_batch_that_was_decided_for_a_topic_that_is_gone_is_finished_once_the_
     assert read_all(broker, settings["options"]["topic"]) == rows_of(following(settings))
 
 
-def test_a_write_whose_topic_was_made_anew_while_it_was_open_is_asked_for_again(
+def test_a_write_whose_topic_was_recreated_while_it_was_open_is_asked_for_again(
     broker: EmbeddedKafka,
 ) -> None:
     settings = settings_for(broker)

@@ -134,7 +134,7 @@ def test_a_mirror_goes_on_where_the_option_names_the_cluster_of_the_checkpoint_a
 
 
 @pytest.mark.parametrize("first", ["the next batch", "a batch that is repeated"])
-def test_a_topic_that_was_made_anew_is_refused_at_the_start_although_it_has_more_records(
+def test_a_topic_that_was_recreated_is_refused_at_the_start_although_it_has_more_records(
     kafka: AnyKafka, topic: MakeTopic, first: str
 ) -> None:
     name = topic(1)
@@ -153,7 +153,7 @@ def test_a_topic_that_was_made_anew_is_refused_at_the_start_although_it_has_more
     assert "new checkpoint and with startingOffsets" in message and "failOnDataLoss=false" in message
 
 
-def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_from_its_first_record_whatever_its_length(
+def test_where_loss_is_allowed_a_topic_that_was_recreated_is_read_from_its_first_record_whatever_its_length(
     kafka: AnyKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     for count in (3, 5, 9):
@@ -176,7 +176,7 @@ def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_from_its_first
         assert "the query begins it at its first record" in caplog.text
 
 
-def test_of_a_logged_batch_whose_topic_was_made_anew_nothing_is_read_and_the_next_one_has_all_of_it(
+def test_of_a_logged_batch_whose_topic_was_recreated_nothing_is_read_and_the_next_one_has_all_of_it(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
@@ -199,7 +199,7 @@ def loss_of(reader: KafkaStreamReader | KafkaBatchReader, part: InputPartition) 
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_of_a_planned_batch_nothing_is_read_from_a_topic_made_anew_in_a_process_that_has_read_the_one_before(
+def test_of_a_planned_batch_nothing_is_read_from_a_topic_recreated_in_a_process_that_has_read_the_one_before(
     kafka: AnyKafka, topic: MakeTopic, fail: str
 ) -> None:
     name = topic(1)
@@ -224,7 +224,7 @@ def test_of_a_planned_batch_nothing_is_read_from_a_topic_made_anew_in_a_process_
         assert ranges_of(reader.partitions(second, third)) == [(0, 0, 15)]
 
 
-def test_a_batch_query_reads_nothing_of_a_topic_that_was_made_anew_since_it_was_planned(
+def test_a_batch_query_reads_nothing_of_a_topic_that_was_recreated_since_it_was_planned(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
@@ -238,7 +238,7 @@ def test_a_batch_query_reads_nothing_of_a_topic_that_was_made_anew_since_it_was_
     assert "recreated" in loss_of(reader, part)
 
 
-def test_no_offset_of_a_topic_that_was_made_anew_goes_to_the_group(
+def test_no_offset_of_a_topic_that_was_recreated_goes_to_the_group(
     kafka: AnyKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     name, same = topic(1), topic(1)

@@ -132,7 +132,7 @@ def test_a_new_partition_that_has_lost_its_beginning_is_a_loss() -> None:
     assert plan({A: 4}, {A: 4, B: 3}, {}, late, allow) == [OffsetRange(B, 2, 3)]
 
 
-def test_a_partition_made_anew_is_a_loss_and_where_allowed_read_from_its_beginning() -> None:
+def test_a_partition_recreated_is_a_loss_and_where_allowed_read_from_its_beginning() -> None:
     with pytest.raises(Lost, match=r"t-0: .*offset 9.*ends at 4"):
         plan({A: 9}, {A: 4}, {}, at_zero, refuse)
     assert plan({A: 9}, {A: 4}, {}, at_zero, allow) == [OffsetRange(A, 0, 4)]

@@ -1,4 +1,4 @@
-"""What happens to a source while its query runs, in Spark itself: topics grow, shrink, are made anew; the query is
+"""What happens to a source while its query runs, in Spark itself: topics grow, shrink, are recreated; the query is
 stopped anywhere.
 """
 
@@ -169,7 +169,7 @@ def test_partitions_that_are_added_while_a_query_runs_are_read_from_their_first_
 
 
 @pytest.mark.long
-def test_a_topic_made_anew_stops_the_query_and_where_loss_is_allowed_is_read_from_its_first_record(
+def test_a_topic_recreated_stops_the_query_and_where_loss_is_allowed_is_read_from_its_first_record(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
     source, seen = topic(1), Seen()

@@ -1,4 +1,4 @@
-"""Before the decision: whether a topic was deleted and made anew while a batch was written, or since a task has last
+"""Before the decision: whether a topic was deleted and recreated while a batch was written, or since a task has last
 asked for it.
 
 Owns: when the ids of the seals are doubted, who is asked then.
@@ -30,7 +30,7 @@ from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal
 _UNSURE = "unknown"
 
 
-def made_anew(
+def recreated(
     cluster: Cluster, seals: Sequence[Seal], states: States | None, before: Decision | None, broken: Found | None
 ) -> Found | None:  # fmt: skip
     """A topic that was recreated since the seals, in words; else `broken`, what was found before. `before`: the
@@ -47,7 +47,7 @@ def made_anew(
         if others:
             was, found = topic.topic_id or _UNSURE, min(others) or _UNSURE
             return (
-                f"topic {topic.name!r} was deleted and made anew while the batch was written, or since its tasks have last asked for it: slot "
+                f"topic {topic.name!r} was deleted and recreated while the batch was written, or since its tasks have last asked for it: slot "
                 f"{slot} wrote to it by id {was}, and its id is {found} now; {BATCH_IS_RETRIED}",
                 {"slot": slot, "topic": topic.name, "topic_id": topic.topic_id, "found": min(others)},
             )

@@ -1,4 +1,4 @@
-"""The broker's one listener as a door: what a client has to show before its requests are served.
+"""The security of the broker's listener: which logins it offers, and what a client has to show before it is served.
 
 Owns: the mechanisms that are offered, each connection's session, how a refusal is answered.
 Does not know: sockets; which order a login has (`embedded_kafka.security.login`).

@@ -1,4 +1,4 @@
-"""Whether a topic was made anew before the decision: when the seals' ids are doubted, who is asked, and what is decided
+"""Whether a topic was recreated before the decision: when the seals' ids are doubted, who is asked, and what is decided
 without a question.
 """
 
@@ -18,8 +18,8 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.offsets import LogMark
 from pyspark_kafka_eos.client.requests.producer_states import ProducerState, States
-from pyspark_kafka_eos.commit.gone import made_anew as looked_at
-from pyspark_kafka_eos.commit.gone.made_anew import made_anew
+from pyspark_kafka_eos.commit.gone import recreated as looked_at
+from pyspark_kafka_eos.commit.gone.recreated import recreated
 from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal, SealedPartition
 from pyspark_kafka_eos.options import SinkOptions
 from tests.pyspark_kafka_eos.commit.child import run
@@ -77,7 +77,7 @@ def states(*, marked: bool = True, told: bool = True) -> States:
 def look(cluster: Known, *seals: Seal, **more: Any) -> Any:
     given: dict[str, Any] = {"states": states(), "before": None, "broken": None, **more}
     with patch.object(looked_at, "answers_of_all", answers_of_all):
-        return made_anew(cluster, seals, given["states"], given["before"], given["broken"])  # type: ignore[arg-type]
+        return recreated(cluster, seals, given["states"], given["before"], given["broken"])  # type: ignore[arg-type]
 
 
 def before(first: int = 3, identity: ProducerIdentity = MINE) -> Decision:
@@ -104,7 +104,7 @@ def test_two_ids_of_one_topic_are_not_decided_together_whoever_answers(apart: bo
 
         found = look(cluster, *seals)
 
-        assert found is not None and "was deleted and made anew" in found[0]
+        assert found is not None and "was deleted and recreated" in found[0]
         assert cluster.asked == [{"t"}]
 
 
@@ -165,7 +165,7 @@ def test_what_was_found_already_is_said_of_a_topic_that_is_the_same() -> None:
 
     assert look(same, sealed(), broken=BROKEN) == BROKEN
     found = look(anew, sealed(), broken=BROKEN)
-    assert found is not None and "was deleted and made anew" in found[0]
+    assert found is not None and "was deleted and recreated" in found[0]
     assert anew.ids == {"t": "new"}
 
 
