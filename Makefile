@@ -180,6 +180,11 @@ soak: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | an hour (MINUTES=60) of small 
 clusters: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | docs/deploying.md on real clusters: Spark standalone, YARN, checkpoints on HDFS and S3, with kills
 	$(BIN)/pytest -q -m clusters tests/clusters --write-page
 
+# Four JVMs of 320 MB, a Spark, Java's producer and four queries.
+.PHONY: cluster
+cluster: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## nightly | three real brokers killed, frozen, cut, rolled, upgraded, beside Java's producer and Spark's own sink
+	$(BIN)/python -m tests.cluster --spark --write
+
 # Beside the environment: what draws pages and pictures is not what the tests run on.
 define install_beside
 	rm -rf build/$(1)-* && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $@.draft -r requirements/$(2).txt
@@ -230,7 +235,7 @@ changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, vers
 	$(BIN)/python -m tests.simulation.witnesses --write
 
 .PHONY: nightly
-nightly: parity chaos rules clusters security matrix changes docs soak ## nightly | all that takes too long for every merge: the targets of this group
+nightly: parity chaos rules clusters cluster security matrix changes docs soak ## nightly | all that takes too long for every merge: the targets of this group
 
 .PHONY: format
 format: $(VENV_STAMP) ## every day | put the layout and the order of imports right

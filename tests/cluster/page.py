@@ -1,0 +1,82 @@
+"""evidence/cluster.md, made by a run."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+
+from benchmarks.children import ROOT
+from tests.cluster.plan import SPARKS
+from tests.cluster.stage import Row
+from tests.cluster.writers import JAVA
+
+PAGE = ROOT / "evidence" / "cluster.md"
+
+_HEAD = """\
+# Three brokers, and what happens to them
+
+Written by `make cluster` (`python -m tests.cluster --write`) on {date}, on {cores} cores. Three brokers of Apache Kafka and a controller (replication
+factor 3, min.insync.replicas 2, 320 MB each), every way to them behind a proxy that can be cut. Queries of the product copy a topic to topics
+of their own, {ways}, in micro-batches of 400 rows; what Spark does is played by a stand-in. Beside them in the same minutes a
+Java producer with acks=all, idempotent, everything else by default.
+
+A stall of a query is its longest batch, from its beginning to its end over all tries; of the Java producer the longest time in which one
+partition acknowledged nothing. *Ratio* is the longest of ours by Java's. *Ended* counts queries that ended by themselves and were started
+again. librdkafka (read_committed) is the judge of *lost* and *doubled*; in the end the groups' offsets are the checkpoint's and
+`kafka-eos verify` exits with 0.
+
+| event | versions | {columns} | Java, s | ratio | ended | lost | doubled | again: `python -m tests.cluster` |
+|---|---|{dashes}|---|---|---|---|---|---|
+"""
+
+
+def told(row: Row) -> str:
+    """One line of a run's output."""
+    stalls = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in row.stalls.items())
+    text = f"{row.event} {row.seconds:g} seed {row.seed} ({row.versions}): {stalls}; drivers killed: {row.killed}"
+    return "\n".join([text, *(f"  ENDED {each}" for each in row.ended), *(f"  WRONG {each}" for each in row.problems)])
+
+
+def ratio(row: Row) -> float:
+    """The longest stall of ours by Java's."""
+    ours = [seconds for name, seconds in row.stalls.items() if name not in (JAVA, SPARKS)]
+    return max(ours) / max(row.stalls[JAVA], 0.001)
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The whole page."""
+    ways = [name for name in rows[0].stalls if name != JAVA]
+    head = _HEAD.format(
+        date=f"{datetime.datetime.now(datetime.timezone.utc):%-d %B %Y}",
+        cores=os.cpu_count(),
+        ways=", ".join(name.replace("-", " with transaction.scope=") for name in ways),
+        columns=" | ".join(f"{name}, s" for name in ways),
+        dashes="|".join("---" for _ in ways),
+    )
+    return head + "".join(f"| {' | '.join(_cells(row, ways))} |\n" for row in rows) + _what_fails(rows)
+
+
+def _cells(row: Row, ways: Sequence[str]) -> list[str]:
+    again = f"--event {row.event}" + (f" --seconds {row.seconds:g}" if row.seconds else "") + f" --seed {row.seed}"
+    return [
+        row.text,
+        row.versions,
+        *(f"{row.stalls[name]:.1f}" for name in ways),
+        f"{row.stalls[JAVA]:.1f}",
+        f"{ratio(row):.1f}",
+        str(len(row.ended)),
+        str(row.lost),
+        str(row.doubled),
+        f"`{again}`",
+    ]
+
+
+def _what_fails(rows: Sequence[Row]) -> str:
+    found = [f"- {row.text}: {each}\n" for row in rows for each in (*row.ended, *row.problems)]
+    return "\n## What does not hold\n\n" + "".join(found) if found else ""
+
+
+def write(rows: Sequence[Row]) -> None:
+    """Write the page."""
+    PAGE.write_text(text(rows), encoding="utf-8")

@@ -1,0 +1,59 @@
+"""The page of a run, and which events a run has."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster import page
+from tests.cluster.__main__ import drawn, main, table
+from tests.cluster.stage import Row
+from tests.cluster.troubles import AT_RANDOM, TROUBLES
+
+
+def row(**changes: object) -> Row:
+    found = Row("freeze", 38.0, 7, "one broker frozen for 38 s", "4.3.1", {"format-task": 45.0, "java": 30.0})
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+def test_a_row_has_the_stalls_their_ratio_and_how_to_play_it_again() -> None:
+    text = page.text([row()])
+    assert "| format-task, s | Java, s | ratio |" in text
+    assert (
+        "| one broker frozen for 38 s | 4.3.1 | 45.0 | 30.0 | 1.5 | 0 | 0 | 0 | `--event freeze --seconds 38 --seed 7` |"
+        in text
+    )
+    assert "does not hold" not in text
+
+
+def test_what_does_not_hold_is_named_with_its_event() -> None:
+    text = page.text(
+        [row(ended=["format-task: BrokerUnavailable: x"], problems=["format-task: 1 rows lost: 7"], lost=1)]
+    )
+    assert "| 1.5 | 1 | 1 | 0 |" in text
+    assert "- one broker frozen for 38 s: format-task: BrokerUnavailable: x\n" in text
+    assert "- one broker frozen for 38 s: format-task: 1 rows lost: 7\n" in text
+    assert "ENDED format-task: BrokerUnavailable: x" in page.told(row(ended=["format-task: BrokerUnavailable: x"]))
+
+
+def test_every_table_has_as_many_cells_as_columns() -> None:
+    lines = [line for line in page.text([row()]).splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_events_of_a_seed_are_always_the_same_and_more_of_them_begin_with_these() -> None:
+    assert drawn(5, 3) == drawn(9, 3)[:5]
+    assert drawn(5, 3) != drawn(5, 4)
+    assert {name for name, _, _ in drawn(200, 3)} == set(AT_RANDOM)
+
+
+def test_the_table_has_each_length_of_an_event() -> None:
+    assert table(["freeze"], None, 7) == [("freeze", seconds, 7) for seconds in TROUBLES["freeze"].seconds]
+    assert table(["freeze"], 20.0, 7) == [("freeze", 20.0, 7)]
+
+
+def test_an_event_that_is_not_there_is_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--event", "flood"])
+    assert "invalid choice: 'flood'" in capsys.readouterr().err
