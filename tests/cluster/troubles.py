@@ -132,7 +132,12 @@ def _driver(scene: Scene) -> None:
     scene.hold(scene.seconds)
 
 
+def _nothing(scene: Scene) -> None:
+    scene.hold(scene.seconds)
+
+
 TROUBLES: dict[str, Trouble] = {
+    "nothing": Trouble("nothing, to compare with", _nothing, (20.0,)),
     "kill": Trouble("SIGKILL of a broker, back after {0:.0f} s", _kill, (20.0,)),
     "kill-controller": Trouble("SIGKILL of the controller, back after {0:.0f} s", _kill_controller, (20.0,)),
     "roll": Trouble("rolling restart of all three", _roll),
