@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,6 +27,9 @@ from tests.cluster.troubles import AT_RANDOM, OF_VERSIONS, RANDOM_S, TROUBLES
 NEW = "4.3.1"
 OLD = ("3.9.1", "3.7.2")
 WAYS = ((FORMAT, "task"), (FOREACH, "batch"), (FOREACH, "task"), (FORMAT, "batch"))
+
+WITH_SPARK = (("nothing", 20.0), ("kill", 20.0), ("roll", 0.0), ("move", 5.0), ("freeze", 38.0))
+"""A Spark takes both cores, so it has a cluster of its own and the events that differ most."""
 
 Event = tuple[str, float, int]
 """Name, seconds, seed."""
@@ -60,7 +64,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--random", type=int, default=0, metavar="N", help="N events at random instead")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no event begins")
     parser.add_argument("--drivers", action="store_true", help="kill drivers at random on top")
-    parser.add_argument("--spark", action="store_true", help="a real Spark beside: our format, and Spark's own sink")
+    parser.add_argument("--spark", action="store_true", help="with a real Spark, too: the events named, or else some")
     parser.add_argument("--ways", type=int, default=len(WAYS), help="how many queries run side by side")
     parser.add_argument("--old", nargs="*", default=list(OLD), help="versions from which is upgraded")
     parser.add_argument(
@@ -68,6 +72,8 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--write", action="store_true", help="write evidence/cluster.md")
     options = parser.parse_args(given)
+    # As after Ctrl-C: brokers and queries are ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     directory = options.directory or Path(tempfile.mkdtemp(prefix="cluster-run-"))
     directory.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + options.minutes * 60
@@ -92,8 +98,13 @@ def played(options: argparse.Namespace, directory: Path, until: float) -> Iterat
     of_versions = [name for name in OF_VERSIONS if name in names and not options.random]
     others = [name for name in names if name not in OF_VERSIONS]
     events = drawn(options.random, options.seed) if options.random else table(others, options.seconds, options.seed)
-    if events:
+    alone = bool(options.spark and options.event)
+    if not alone:
         yield from _on_one_cluster(options, directory / NEW, until, NEW, [(*event, "") for event in events])
+    if options.spark:
+        chosen = events if alone else [(*event, options.seed) for event in WITH_SPARK]
+        apart = directory / f"{NEW}-spark"
+        yield from _on_one_cluster(options, apart, until, NEW, [(*event, "") for event in chosen], with_spark=True)
     for old in options.old if of_versions else ():
         # Back is played where there was an upgrade before.
         both = [("upgrade", 0.0, options.seed, NEW), ("downgrade", 0.0, options.seed, old)]
@@ -101,15 +112,14 @@ def played(options: argparse.Namespace, directory: Path, until: float) -> Iterat
 
 
 def _on_one_cluster(
-    options: argparse.Namespace, directory: Path, until: float, version: str, events: Sequence[tuple[str, float, int, str]]
+    options: argparse.Namespace, directory: Path, until: float, version: str, events: Sequence[tuple[str, float, int, str]],
+    *, with_spark: bool = False,
 ) -> Iterator[Row]:  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
-    if time.monotonic() > until:
+    ways = () if with_spark else WAYS[: options.ways]
+    if time.monotonic() > until or not events:
         return
-    with (
-        started(version) as cluster,
-        staged(cluster, directory, WAYS[: options.ways], with_spark=options.spark) as stage,
-    ):
+    with started(version) as cluster, staged(cluster, directory, ways, with_spark=with_spark) as stage:
         last = None
         for event, seconds, seed, other in events:
             if last is not None:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import ElectionType, TopicCollection
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from embedded_kafka.real import LocalKafka
@@ -166,6 +166,11 @@ class Cluster:
             self._tool("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan), "--execute")
             plan.write_text(json.dumps({"partitions": parts}))
             self._tool("LeaderElectionCommand", "--election-type", "preferred", "--path-to-json-file", str(plan))
+
+    def spread_leaders(self) -> None:
+        """Every partition gets its preferred leader, so that each broker leads as many as the others."""
+        self.admin.elect_leaders(ElectionType.PREFERRED).result(_WAIT_S)
+        self.await_in_sync()
 
     def _tool(self, name: str, *arguments: str) -> None:
         answer = self.kafka.tool(

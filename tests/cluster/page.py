@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ from benchmarks.children import ROOT
 from tests.cluster.plan import SPARKS
 from tests.cluster.stage import Row
 from tests.cluster.writers import JAVA
+from tests.support.made import today
 
 PAGE = ROOT / "evidence" / "cluster.md"
 
@@ -26,16 +26,30 @@ partition acknowledged nothing. *Ratio* is the longest of ours by Java's. *Ended
 again. librdkafka (read_committed) is the judge of *lost* and *doubled*; in the end the groups' offsets are the checkpoint's and
 `kafka-eos verify` exits with 0.
 
-| event | versions | {columns} | Java, s | ratio | ended | lost | doubled | again: `python -m tests.cluster` |
-|---|---|{dashes}|---|---|---|---|---|---|
 """
+
+_WITH_SPARK = """
+## With a real Spark
+
+One Spark application reads the same source twice, by Spark's own Kafka source, and writes one copy by `format("kafka_eos")` and one by
+Spark's own Kafka sink, which is at least once and is not judged.
+
+"""
+
+_COLUMNS = ("ratio", "ended", "lost", "doubled", "again: `python -m tests.cluster`")
 
 
 def told(row: Row) -> str:
     """One line of a run's output."""
     stalls = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in row.stalls.items())
     text = f"{row.event} {row.seconds:g} seed {row.seed} ({row.versions}): {stalls}; drivers killed: {row.killed}"
-    return "\n".join([text, *(f"  ENDED {each}" for each in row.ended), *(f"  WRONG {each}" for each in row.problems)])
+    return "\n".join(
+        [
+            text,
+            *(f"  ENDED {each}" for each in (*row.ended, *row.others)),
+            *(f"  WRONG {each}" for each in row.problems),
+        ]
+    )
 
 
 def ratio(row: Row) -> float:
@@ -45,20 +59,35 @@ def ratio(row: Row) -> float:
 
 
 def text(rows: Sequence[Row]) -> str:
-    """The whole page."""
-    ways = [name for name in rows[0].stalls if name != JAVA]
+    """The whole page: a table for the queries of a stand-in, and one for those of a real Spark."""
+    stand_in, real = [row for row in rows if SPARKS not in row.stalls], [row for row in rows if SPARKS in row.stalls]
     head = _HEAD.format(
-        date=f"{datetime.datetime.now(datetime.timezone.utc):%-d %B %Y}",
+        date=today(),
         cores=os.cpu_count(),
-        ways=", ".join(name.replace("-", " with transaction.scope=") for name in ways),
-        columns=" | ".join(f"{name}, s" for name in ways),
-        dashes="|".join("---" for _ in ways),
+        ways=", ".join(name.replace("-", " with transaction.scope=") for name in _ways(stand_in)),
     )
-    return head + "".join(f"| {' | '.join(_cells(row, ways))} |\n" for row in rows) + _what_fails(rows)
+    tables = _table(stand_in) + (_WITH_SPARK + _table(real) if real else "")
+    return head + tables + _what_fails(rows)
+
+
+def _ways(rows: Sequence[Row]) -> list[str]:
+    return [name for name in rows[0].stalls if name != JAVA] if rows else []
+
+
+def _table(rows: Sequence[Row]) -> str:
+    ways = _ways(rows)
+    columns = ["event", "versions", *(f"{name}, s" for name in ways), "Java, s", *_COLUMNS]
+    lines = [columns, ["---"] * len(columns), *(_cells(row, ways) for row in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _cells(row: Row, ways: Sequence[str]) -> list[str]:
-    again = f"--event {row.event}" + (f" --seconds {row.seconds:g}" if row.seconds else "") + f" --seed {row.seed}"
+    again = (
+        ("--spark " if SPARKS in row.stalls else "")
+        + f"--event {row.event}"
+        + (f" --seconds {row.seconds:g}" if row.seconds else "")
+        + f" --seed {row.seed}"
+    )
     return [
         row.text,
         row.versions,
@@ -73,7 +102,7 @@ def _cells(row: Row, ways: Sequence[str]) -> list[str]:
 
 
 def _what_fails(rows: Sequence[Row]) -> str:
-    found = [f"- {row.text}: {each}\n" for row in rows for each in (*row.ended, *row.problems)]
+    found = [f"- {row.text}: {each}\n" for row in rows for each in (*row.ended, *row.others, *row.problems)]
     return "\n## What does not hold\n\n" + "".join(found) if found else ""
 
 

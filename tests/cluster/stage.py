@@ -29,7 +29,7 @@ from tests.cluster.job import Plan
 from tests.cluster.judge import KEYS, PARTITIONS, Judge, Reader
 from tests.cluster.plan import OURS, ROWS_PER_BATCH, SOURCE, SPARKS, TRIGGER_S
 from tests.cluster.troubles import TROUBLES, Scene
-from tests.cluster.writers import JAVA, JavaProducer, Job, Span, Spark
+from tests.cluster.writers import JAVA, Batches, JavaProducer, Job, Span, Spark
 
 _LOOK_EVERY_S = 0.2
 _GOES_ON_WITHIN_S = 180.0
@@ -84,6 +84,7 @@ class Stage:
         self._fed = 0
         self._kill_at = float("inf")
         self._chance = random.Random(0)
+        self._failed: Exception | None = None
         self.jobs = [
             Job(Plan(f"{way}-{scope}", way, scope, cluster.bootstrap_servers, str(directory / f"{way}-{scope}")))
             for way, scope in ways
@@ -99,12 +100,13 @@ class Stage:
             for topic in (SOURCE, JAVA, *sparks, *(job.plan.name for job in self.jobs)):
                 self.cluster.create(topic, PARTITIONS)
             self.cluster.await_in_sync()
-            self._feed(60.0)
             self.java = JavaProducer(self.cluster.bootstrap_servers, self._directory, self.cluster.versions[0])
             for topic in (*sparks[:1], *(job.plan.name for job in self.jobs)):
                 self._judged[topic] = _Judged(Reader(self.cluster.bootstrap_servers, topic))
             if self._with_spark:
                 self.spark = Spark(self.cluster.bootstrap_servers, self._directory)
+            self._feed(60.0)
+            if self.spark is not None:
                 self.spark.start()
             for job in self.jobs:
                 job.start()
@@ -141,6 +143,7 @@ class Stage:
         before = self.cluster.versions[0]
         text = TROUBLES[event].text.format(seconds, before, other)
         row = Row(event, seconds, seed, text, f"{before} -> {other}" if other else before)
+        self.cluster.spread_leaders()
         self._feed(seconds + 150.0)
         self._hold(_CALM_S)
         span_began = time.time()
@@ -189,18 +192,29 @@ class Stage:
         while waited_for := self._standing(since):
             if time.monotonic() > deadline:
                 return [f"{name} did not go on within {_GOES_ON_WITHIN_S:.0f} s" for name in waited_for]
+            if self._failed is not None:
+                raise self._failed
             self._hold(_LOOK_EVERY_S)
         return []
 
     def _standing(self, since: float) -> list[str]:
         with self._lock:
-            queries = {job.plan.name: job.batches for job in self.jobs} | (self.spark.batches if self.spark else {})
-            found = [name for name, batches in queries.items() if batches.newer(since) < _BATCHES_AFTER]
+            found = [name for name, batches in self._queries.items() if batches.newer(since) < _BATCHES_AFTER]
             return found + ([JAVA] if self.java is not None and self.java.newer(since) < _ACKS_AFTER else [])
+
+    @property
+    def _queries(self) -> dict[str, Batches]:
+        return {job.plan.name: job.batches for job in self.jobs} | (self.spark.batches if self.spark else {})
 
     # ---- beside it
 
     def _keep_running(self) -> None:
+        try:
+            self._look_and_look()
+        except Exception as error:  # noqa: BLE001 -- of a thread: whoever waits for the writers has to hear of it
+            self._failed = error
+
+    def _look_and_look(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):
             with self._lock:
                 for job in self.jobs:
@@ -222,7 +236,7 @@ class Stage:
     def _feed(self, seconds: float) -> None:
         """Rows for so many seconds beyond what has been read, while the cluster is whole."""
         with self._lock:
-            read = max([0, *(max(job.batches.ended, default=-1) + 1 for job in self.jobs)]) * ROWS_PER_BATCH
+            read = max(max(batches.ended, default=-1) + 1 for batches in self._queries.values()) * ROWS_PER_BATCH
         wanted = read + round(seconds / TRIGGER_S) * ROWS_PER_BATCH
         producer = Producer({
             "bootstrap.servers": self.cluster.bootstrap_servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 0,
