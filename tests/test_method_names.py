@@ -25,6 +25,7 @@ PYTHONS = {
 """Names that are Python's or a library's, and whose."""
 
 OURS = {
+    "broken_invariant": "`kafka_core.table.Validated`: what is wrong with a machine's value",
     "commit": "`commit.drivers.Driver`, `client.writing.producer.Producer` (Kafka's word), pyspark's DataSourceWriter",
     "from_json": "the values of `model` and of the ledger: a value from the JSON that `to_json` gave",
     "handle": "`kafka_core.table.Handles`: a state machine's one way in",

@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from embedded_kafka.groups.machine import consumer_moves as consumer_group
 from embedded_kafka.groups.machine import moves as group
 from embedded_kafka.security import login
 from embedded_kafka.transactions.machine import moves as transaction
@@ -32,6 +33,7 @@ MACHINES: Mapping[str, Any] = {
     "sequences": sequences,
     "transaction": transaction,
     "group": group,
+    "consumer_group": consumer_group,
     "login": login,
 }
 

@@ -198,7 +198,7 @@ class Node:
         Disconnect, MalformedRequest."""
         header = parse_header(frame)
         handler = apis.HANDLERS.get(header.api_key)
-        if handler is None:
+        if handler is None or header.api_key not in self.parts.offered:
             raise Disconnect(f"a request for an API that this broker does not have, {header.api_key}")
         lowest, highest = apis.versions(handler, self.parts.config)
         if not lowest <= header.api_version <= highest:

@@ -14,7 +14,13 @@ from typing import Protocol, cast
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.settings.config import BrokerConfig
-from embedded_kafka.wire.server import APIS, InitProducerIdRequest, Message
+from embedded_kafka.wire.server import (
+    APIS,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    InitProducerIdRequest,
+    Message,
+)
 
 
 class Handler(Protocol):
@@ -48,6 +54,11 @@ REPEATABLE = frozenset(module.API_KEY for module in _MODULES if getattr(module, 
 GROWS: dict[int, str] = {module.API_KEY: field for module in _MODULES if (field := getattr(module, "GROWS", ""))}
 
 
+_OF_THE_CONSUMER_PROTOCOL = frozenset({
+    ConsumerGroupDescribeRequest.API_KEY, ConsumerGroupHeartbeatRequest.API_KEY,
+})  # fmt: skip
+
+
 def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
     """Lowest and highest version of an API in this broker."""
     lowest, highest = handler.VERSIONS
@@ -59,7 +70,11 @@ def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
 
 def offered(config: BrokerConfig) -> dict[int, tuple[int, int]]:
     """API key -> the lowest and the highest version that this broker advertises."""
-    ranges = {api_key: versions(handler, config) for api_key, handler in HANDLERS.items()}
+    ranges = {
+        api_key: versions(handler, config)
+        for api_key, handler in HANDLERS.items()
+        if config.consumer_protocol or api_key not in _OF_THE_CONSUMER_PROTOCOL
+    }
     return {
         api_key: (getattr(HANDLERS[api_key], "ADVERTISED_FROM", lowest), highest)
         for api_key, (lowest, highest) in ranges.items()

@@ -22,8 +22,8 @@ _UNNAMED = -1
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
-_FEATURE = "transaction.version"
-_HIGHEST_FEATURE = 2
+_FEATURES = {"group.version": 1, "transaction.version": 2}
+"""Name -> the highest level that this broker supports; the lowest is 0 of each."""
 
 
 async def handle(parts: Parts, request: Message, context: Context) -> Message:
@@ -40,23 +40,27 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
-                name=_FEATURE,
+                name=name,
                 # Before version 4 no feature may be listed with a minimum of 0 (KAFKA-17011).
                 min_version=0 if request.API_VERSION >= 4 else 1,
-                max_version=_HIGHEST_FEATURE,
+                max_version=highest,
             )
+            for name, highest in _FEATURES.items()
         ],
         finalized_features_epoch=0,
         finalized_features=[
-            ApiVersionsResponse.FinalizedFeatureKey(
-                name=_FEATURE,
-                max_version_level=parts.config.transaction_version,
-                min_version_level=parts.config.transaction_version,
-            )
-        ]
-        if parts.config.transaction_version > 0
-        else [],
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in _finalized(parts).items()
+            if level > 0
+        ],
     )
+
+
+def _finalized(parts: Parts) -> dict[str, int]:
+    return {
+        "group.version": int(parts.config.consumer_protocol),
+        "transaction.version": parts.config.transaction_version,
+    }
 
 
 def _refused(parts: Parts, request: Message, context: Context) -> Code:

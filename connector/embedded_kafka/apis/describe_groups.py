@@ -1,11 +1,13 @@
 """DescribeGroups: state, protocol and members of groups.
 
 Version 3 adds the operations that the client may perform, 4 group.instance.id. A group that does not exist is
-"Dead"; from version 6 on its code is also GROUP_ID_NOT_FOUND (KIP-1043).
+"Dead"; from version 6 on its code is also GROUP_ID_NOT_FOUND (KIP-1043). A group of the consumer protocol does not
+exist here: ConsumerGroupDescribe has it.
 """
 
 from __future__ import annotations
 
+from embedded_kafka.apis.group_rights import operations_on
 from embedded_kafka.context import Context
 from embedded_kafka.groups.machine.moves import Group, GroupState, Member
 from embedded_kafka.parts import Parts
@@ -20,8 +22,6 @@ REPEATABLE = True
 _DESCRIBED = DescribeGroupsResponse.DescribedGroup
 _NOT_ASKED = None
 """The library encodes it as Kafka's lowest number."""
-_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8}
-"""The operations on a group, with their bits in Kafka's bit field."""
 
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
@@ -32,7 +32,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     for group_id in request.groups:
         described = await _describe(parts, version, group_id)
         if operations and described.error_code == Code.NONE:
-            described.authorized_operations = _allowed(parts, group_id)
+            described.authorized_operations = operations_on(parts, group_id)
         groups.append(described)
     return DescribeGroupsResponse(version=version, groups=groups)
 
@@ -44,7 +44,7 @@ async def _describe(parts: Parts, version: int, group_id: str) -> Message:
         group = await parts.groups.describe(group_id)
     except Refused as refused:
         return _without(group_id, refused.code, "")
-    if group is not None:
+    if isinstance(group, Group):
         return _DESCRIBED(
             error_code=int(Code.NONE),
             error_message=None,
@@ -57,7 +57,8 @@ async def _describe(parts: Parts, version: int, group_id: str) -> Message:
         )
     if version < 6:
         return _without(group_id, Code.NONE, GroupState.DEAD.kafka_name)
-    return _without(group_id, Code.GROUP_ID_NOT_FOUND, GroupState.DEAD.kafka_name, f"Group {group_id} not found.")
+    why = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+    return _without(group_id, Code.GROUP_ID_NOT_FOUND, GroupState.DEAD.kafka_name, why)
 
 
 def _member(group: Group, member: Member) -> Message:
@@ -84,7 +85,3 @@ def _without(group_id: str, code: Code, state: str, message: str | None = None) 
         members=[],
         authorized_operations=_NOT_ASKED,
     )
-
-
-def _allowed(parts: Parts, group_id: str) -> set[int]:
-    return {bit for name, bit in _OPERATIONS.items() if parts.authorizer.allows(name, "GROUP", group_id)}

@@ -1,12 +1,14 @@
 """ListGroups: all groups of the broker.
 
-Version 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848); all groups here are
-"classic".
+Version 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848).
 """
 
 from __future__ import annotations
 
 from embedded_kafka.context import Context
+from embedded_kafka.groups.machine.consumer_value import ConsumerGroup
+from embedded_kafka.groups.machine.moves import Group
+from embedded_kafka.groups.subscriptions import CONSUMER
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
@@ -18,7 +20,13 @@ VERSIONS = (0, 5)
 REPEATABLE = True
 GROWS = "groups"
 
-_TYPE = "classic"
+
+def _type(group: Group | ConsumerGroup) -> str:
+    return "consumer" if isinstance(group, ConsumerGroup) else "classic"
+
+
+def _protocol(group: Group | ConsumerGroup) -> str:
+    return CONSUMER if isinstance(group, ConsumerGroup) else group.protocol_type or ""
 
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
@@ -35,13 +43,13 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     listed = [
         ListGroupsResponse.ListedGroup(
             group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
+            protocol_type=_protocol(group),
             group_state=group.state.kafka_name,
-            group_type=_TYPE,
+            group_type=_type(group),
         )
         for group in groups
         if (not states or group.state.kafka_name.lower() in states)
-        and (not types or _TYPE in types)
+        and (not types or _type(group) in types)
         and (everything or parts.authorizer.allows("DESCRIBE", "GROUP", group.group_id))
     ]
     return ListGroupsResponse(version=version, error_code=int(Code.NONE), groups=listed)

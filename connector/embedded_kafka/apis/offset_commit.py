@@ -1,8 +1,9 @@
 """OffsetCommit: store a group's next offsets to read.
 
 Versions 2 to 4 may set a retention time, 6 adds the leader's epoch, 7 group.instance.id. For a group that
-does not exist the code is GROUP_ID_NOT_FOUND from 9 on, ILLEGAL_GENERATION before. 10 names topics by id
-only and is not offered.
+does not exist the code is GROUP_ID_NOT_FOUND from 9 on, ILLEGAL_GENERATION before. 9 is the first for members of the
+consumer protocol, whose epoch it has in the generation's place (KIP-848). 10 names topics by id only and is not
+offered.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ async def _commit(parts: Parts, request: Message) -> dict[TopicPartition, Code]:
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             instance_id=request.group_instance_id if version >= 7 else None,
+            knows_epochs=version >= 9,
             retention_ms=request.retention_time_ms if version <= 4 else -1,
         )
     except Refused as refused:

@@ -1,9 +1,9 @@
 """OffsetFetch: the committed offsets of groups.
 
 Version 1 has a code per partition only; 2 adds a code for the whole answer, and a null list that requests all
-partitions; 5 the leader's epoch; 7 `require_stable` (KIP-447); 8 several groups at once (KIP-709). The member
-of version 9 matters only to groups of the new protocol, which this broker does not have. 10 names topics by
-id only and is not offered.
+partitions; 5 the leader's epoch; 7 `require_stable` (KIP-447); 8 several groups at once (KIP-709); 9 the member that
+asks and its epoch, which matters only to groups of the consumer protocol (KIP-848). 10 names topics by id only
+and is not offered.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
 _TOPICS = _GROUP.OffsetFetchResponseTopics
 _TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
 
+_NOBODY = (None, -1)
+"""The member of a request that names none."""
+
 Fetched = Mapping[TopicPartition, FetchedOffset]
 
 
@@ -37,7 +40,8 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     if version >= 8:
         groups = []
         for asked in request.groups:
-            code, fetched = await _fetch(parts, asked.group_id, asked.topics, stable)
+            member = (asked.member_id, asked.member_epoch) if version >= 9 else _NOBODY
+            code, fetched = await _fetch(parts, asked.group_id, asked.topics, stable, member)
             named = None if code is not Code.NONE else asked.topics
             topics = _topics(named, fetched, _TOPICS, _TOPICS.OffsetFetchResponsePartitions)
             groups.append(_GROUP(group_id=asked.group_id, topics=topics, error_code=int(code)))
@@ -54,12 +58,16 @@ def _named(topics: Any) -> list[TopicPartition]:
     return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes]
 
 
-async def _fetch(parts: Parts, group_id: str, topics: Any, stable: bool) -> tuple[Code, Fetched]:
+async def _fetch(
+    parts: Parts, group_id: str, topics: Any, stable: bool, member: tuple[str | None, int] = _NOBODY
+) -> tuple[Code, Fetched]:
     if not parts.authorizer.allows("DESCRIBE", "GROUP", group_id):
         return Code.GROUP_AUTHORIZATION_FAILED, {}
     asked = None if topics is None else _named(topics)
     try:
-        fetched = await parts.groups.fetch_offsets(group_id, asked, require_stable=stable)
+        fetched = await parts.groups.fetch_offsets(
+            group_id, asked, require_stable=stable, member_id=member[0], member_epoch=member[1]
+        )
     except Refused as refused:
         return refused.code, {}
     hidden = {where for where in fetched if not parts.authorizer.allows("DESCRIBE", "TOPIC", where.topic)}

@@ -92,6 +92,7 @@ async def _commit_in_transaction(
 
 
 def _told(code: Code) -> Code:
-    if code is Code.GROUP_ID_NOT_FOUND:
+    # Producers know no epochs of members: to them one is a generation.
+    if code in (Code.GROUP_ID_NOT_FOUND, Code.STALE_MEMBER_EPOCH):
         return Code.ILLEGAL_GENERATION
     return commit_code(code)

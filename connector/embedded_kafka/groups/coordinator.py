@@ -1,4 +1,4 @@
-"""The group coordinator: members join, sync and leave; offsets are committed, fetched and expire.
+"""The group coordinator: members of both protocols join and leave; offsets are committed, fetched and expire.
 
 Owns: the groups and offsets of all partitions of `__consumer_offsets`, and the records written there.
 Does not know: requests and answers on the wire, authorization, which topics exist, what a transaction is
@@ -17,8 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from embedded_kafka.clock import Clock
 from embedded_kafka.groups.codes import code_of
+from embedded_kafka.groups.consumers import ConsumerGroups, Existing
 from embedded_kafka.groups.expiry import overdue
 from embedded_kafka.groups.journal import Journal
+from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Depart, ReadOffsets
+from embedded_kafka.groups.machine.consumer_value import ConsumerGroup, ConsumerGroupState, ConsumerLimits
 from embedded_kafka.groups.machine.moves import (
     AnswerJoin,
     AnswerSync,
@@ -36,8 +39,8 @@ from embedded_kafka.groups.machine.moves import (
 )
 from embedded_kafka.groups.memberships import Memberships
 from embedded_kafka.groups.offsets import NEVER, CommittedOffset, FetchedOffset, NewOffset
-from embedded_kafka.groups.offsets_log import MAX_TEXT_BYTES
 from embedded_kafka.groups.ports import GroupLogs
+from embedded_kafka.groups.record_bytes import MAX_TEXT_BYTES
 from embedded_kafka.groups.subscriptions import CONSUMER, subscribed_topics
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import BrokerConfig
@@ -45,6 +48,8 @@ from kafka_core.protocol.error_codes import Code
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 log = logging.getLogger(__name__)
+
+AnyGroup = Group | ConsumerGroup
 
 EXPIRY_CHECK_INTERVAL_MS = 600_000
 """offsets.retention.check.interval.ms. The check removes empty groups without offsets. At a
@@ -72,6 +77,16 @@ class GroupCoordinator:
             Limits(config.group_max_size, config.group_initial_rebalance_delay_ms),
             lambda group: self._journal.write_group(group, clock.now_ms()),
         )
+        self._consumers = ConsumerGroups(
+            ConsumerLimits(
+                config.group_consumer_max_size,
+                config.group_consumer_session_timeout_ms,
+                config.group_consumer_heartbeat_interval_ms,
+                tuple(config.group_consumer_assignors.split(",")),
+            ),
+            lambda group_id, records: self._journal.write_records(group_id, records, clock.now_ms()),
+            self._groups,
+        )
         self._closed = False
         self._expiry_due_ms = clock.now_ms() + EXPIRY_CHECK_INTERVAL_MS
 
@@ -84,23 +99,28 @@ class GroupCoordinator:
     def load(self) -> None:
         """Load groups, offsets and open transactions. CorruptBatch or UnsupportedVersion for an unreadable record."""
         now_ms = self._clock.now_ms()
-        for group in self._journal.load(self._groups.limits):
-            self._groups.keep(group)
-            self._groups.apply(group, Loaded(now_ms))
+        for group in self._journal.load(self._groups.limits, self._consumers.limits):
+            if isinstance(group, ConsumerGroup):
+                self._consumers.restore(group, now_ms)
+            else:
+                self._groups.keep(group)
+                self._groups.apply(group, Loaded(now_ms))
 
     def tick(self, at_most: int | None = None) -> None:
         """Expire overdue members, in `at_most` groups (None: all); at longer intervals also overdue offsets."""
         now_ms = self._clock.now_ms()
         self._groups.tick(now_ms, at_most)
+        self._consumers.tick(now_ms, at_most)
         if now_ms >= self._expiry_due_ms:
             self._expiry_due_ms = now_ms + EXPIRY_CHECK_INTERVAL_MS
-            for group in self._groups:
+            for group in self._all():
                 self._expire(group, now_ms)
 
     async def close(self) -> None:
         """Answer every waiting request with NOT_COORDINATOR; further ones are refused."""
         self._closed = True
         self._groups.close()
+        self._consumers.close()
 
     def on_marker(self, partition: int, producer_id: int, commit: bool) -> None:
         """The partition's log has a marker: the producer's offsets there become visible, or are dropped."""
@@ -131,6 +151,8 @@ class GroupCoordinator:
                 Code.INVALID_SESSION_TIMEOUT,
                 f"the session timeout of {session_timeout_ms} ms is not within {low} and {high} ms",
             )
+        if not member_id:
+            self._consumers.give_way(group_id)
         group = self._groups.get_or_new(group_id) if not member_id else self._groups.get(group_id)
         if group is None:
             raise Refused(Code.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
@@ -185,35 +207,46 @@ class GroupCoordinator:
     async def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[Code]:
         """Remove members (member id, instance id); returns the code for each."""
         self._check(group_id)
+        consumers = self._consumers.get(group_id)
+        if consumers is not None:
+            return self._consumers.expel(consumers, members, self._clock.now_ms())
         group = self._groups.get(group_id)
         if group is None:
             return [Code.UNKNOWN_MEMBER_ID] * len(members)
         refusals = self._groups.leave(group, Leave(self._clock.now_ms(), tuple(members)))
         return [code_of(refusal) for refusal in refusals]
 
+    async def consumer_heartbeat(self, group_id: str, event: Beat | Depart, existing: Existing) -> AnswerBeat:
+        """A member of the consumer protocol joins, goes on or leaves (KIP-848). Refused, with nothing changed."""
+        self._check(group_id)
+        return self._consumers.heard(group_id, event, existing)
+
     # ---- groups
 
-    async def describe(self, group_id: str) -> Group | None:
-        """The group's present state; None where it does not exist."""
+    async def describe(self, group_id: str) -> AnyGroup | None:
+        """The group's present state, of either protocol; None where it does not exist."""
         self._check(group_id, empty_allowed=True)
-        return self._groups.get(group_id)
+        return self._consumers.get(group_id) or self._groups.get(group_id)
 
-    async def list(self) -> list[Group]:
+    async def list(self) -> Sequence[AnyGroup]:
         """Every group."""
         self._check("", empty_allowed=True)
-        return [*self._groups]
+        return self._all()
 
     async def delete_group(self, group_id: str) -> None:
         """Remove an empty group and its offsets. Refused(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         self._check(group_id, empty_allowed=True)
         group = self._known(group_id)
         now_ms = self._clock.now_ms()
-        refusal = self._groups.consider(group, Delete(now_ms))
+        if isinstance(group, ConsumerGroup):
+            refusal = None if group.state is ConsumerGroupState.EMPTY else GroupRefusal.NON_EMPTY_GROUP
+        else:
+            refusal = self._groups.consider(group, Delete(now_ms))
         if refusal is not None:
             raise Refused(code_of(refusal), refusal.value)
         where = self._journal.offsets_of(group_id).partitions(group_id)
         self._journal.forget(group, where, with_group=True, now_ms=now_ms)
-        self._groups.forget(group_id)
+        self._drop(group)
 
     # ---- offsets
 
@@ -226,12 +259,16 @@ class GroupCoordinator:
         member_id: str = "",
         instance_id: str | None = None,
         retention_ms: int = -1,
+        knows_epochs: bool = True,
     ) -> dict[TopicPartition, Code]:
         """Commit for a member of this generation, or without a member into an empty group. Refused where no
-        offset may be committed; GROUP_ID_NOT_FOUND where a member names a group that does not exist."""
+        offset may be committed; GROUP_ID_NOT_FOUND where a member names a group that does not exist;
+        UNSUPPORTED_VERSION where a member of the consumer protocol uses a request that `knows_epochs` not."""
         group = self._group_to_commit(group_id, generation)
         now_ms = self._clock.now_ms()
-        self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id))
+        if isinstance(group, ConsumerGroup) and member_id in group.members and not knows_epochs:
+            raise Refused(Code.UNSUPPORTED_VERSION, "members of the consumer protocol commit with OffsetCommit 9")
+        self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id), offsets)
         return self._commit(group, offsets, NEVER if retention_ms == -1 else now_ms + retention_ms, now_ms)
 
     async def txn_commit_offsets(
@@ -250,14 +287,26 @@ class GroupCoordinator:
         the transaction before."""
         group = self._group_to_commit(group_id, generation)
         now_ms = self._clock.now_ms()
-        self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id, True))
+        self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id, True), offsets)
         return self._commit(group, offsets, NEVER, now_ms, producer_id, producer_epoch)
 
     async def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> dict[TopicPartition, FetchedOffset]:
-        """Committed offsets of these partitions; None: of all partitions that have one."""
+        """Committed offsets of these partitions; None: of all partitions that have one. Refused where a named member
+        of the consumer protocol is none, or not of this epoch."""
         self._check(group_id, empty_allowed=True)
+        group = self._consumers.get(group_id)
+        if group is not None:
+            refusal = self._consumers.ask(group, ReadOffsets(member_id, member_epoch)).refusal
+            if refusal is not None:
+                raise Refused(code_of(refusal), refusal.value)
         offsets = self._journal.offsets_of(group_id)
         asked = list(offsets.of(group_id)) if partitions is None else partitions
         return {where: offsets.fetch(group_id, where, require_stable=require_stable) for where in asked}
@@ -267,9 +316,12 @@ class GroupCoordinator:
         Refused(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         self._check(group_id)
         group = self._known(group_id)
-        topics = frozenset() if group.state is GroupState.EMPTY else subscribed_topics(group)
-        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-            raise Refused(Code.NON_EMPTY_GROUP, GroupRefusal.NON_EMPTY_GROUP.value)
+        if isinstance(group, ConsumerGroup):
+            topics: frozenset[str] | None = group.wanted
+        else:
+            topics = frozenset() if group.state is GroupState.EMPTY else subscribed_topics(group)
+            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+                raise Refused(Code.NON_EMPTY_GROUP, GroupRefusal.NON_EMPTY_GROUP.value)
         codes = {
             where: Code.GROUP_SUBSCRIBED_TO_TOPIC if topics is None or where.topic in topics else Code.NONE
             for where in partitions
@@ -282,7 +334,7 @@ class GroupCoordinator:
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """The partitions were deleted: remove every group's offsets of them."""
         gone = set(partitions)
-        for group in self._groups:
+        for group in self._all():
             known = self._journal.offsets_of(group.group_id).partitions(group.group_id)
             mine = [where for where in known if where in gone]
             self._forgotten(group, mine, with_group=False, now_ms=self._clock.now_ms())
@@ -299,6 +351,16 @@ class GroupCoordinator:
         # A session ends at its deadline, not at the next sweep: a request after it must see the group
         # without that member.
         self._groups.catch_up(group_id, self._clock.now_ms())
+        self._consumers.catch_up(group_id, self._clock.now_ms())
+
+    def _all(self) -> Sequence[AnyGroup]:
+        return [*self._groups, *self._consumers]
+
+    def _drop(self, group: AnyGroup) -> None:
+        if isinstance(group, ConsumerGroup):
+            self._consumers.drop(group.group_id)
+        else:
+            self._groups.forget(group.group_id)
 
     def _known_to_member(self, group_id: str) -> Group:
         self._check(group_id)
@@ -307,24 +369,29 @@ class GroupCoordinator:
             raise Refused(Code.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
         return group
 
-    def _known(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
+    def _known(self, group_id: str) -> AnyGroup:
+        group = self._consumers.get(group_id) or self._groups.get(group_id)
         if group is None:
             raise Refused(Code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
-    def _group_to_commit(self, group_id: str, generation: int) -> Group:
+    def _group_to_commit(self, group_id: str, generation: int) -> AnyGroup:
         self._check(group_id, empty_allowed=True)
-        return self._groups.get_or_new(group_id) if generation < 0 else self._known(group_id)
+        if generation < 0 and self._consumers.get(group_id) is None:
+            return self._groups.get_or_new(group_id)
+        return self._known(group_id)
 
-    def _may_commit(self, group: Group, event: CommitOffsets) -> None:
-        refusal = self._groups.ask(group, event)
+    def _may_commit(self, group: AnyGroup, event: CommitOffsets, offsets: Sequence[NewOffset]) -> None:
+        if isinstance(group, ConsumerGroup):
+            refusal = self._consumers.may_write(group, event, [offset.where for offset in offsets])
+        else:
+            refusal = self._groups.ask(group, event)
         if refusal is not None:
             raise Refused(code_of(refusal), refusal.value)
 
     def _commit(
         self,
-        group: Group,
+        group: AnyGroup,
         offsets: Sequence[NewOffset],
         expire_ms: int,
         now_ms: int,
@@ -346,7 +413,8 @@ class GroupCoordinator:
                     )
                 )
         if accepted:
-            self._groups.keep(self._groups.get_or_new(group.group_id))
+            if isinstance(group, Group):
+                self._groups.keep(self._groups.get_or_new(group.group_id))
             self._journal.commit(
                 group.group_id,
                 accepted,
@@ -356,22 +424,24 @@ class GroupCoordinator:
             )
         return codes
 
-    def _expire(self, group: Group, now_ms: int) -> None:
+    def _expire(self, group: AnyGroup, now_ms: int) -> None:
         group_id = group.group_id
         offsets = self._journal.offsets_of(group_id)
         due = overdue(group, offsets.of(group_id), retention_ms=self._config.offsets_retention_ms, now_ms=now_ms)
         # Offsets that an open transaction may replace stay: otherwise its abort would leave none.
         due = [where for where in due if not offsets.unstable(group_id, where)]
         unused = (
-            group.state is GroupState.EMPTY
-            and not group.pending
+            group.state in (GroupState.EMPTY, ConsumerGroupState.EMPTY)
+            and not (isinstance(group, Group) and group.pending)
             and not offsets.in_transaction(group_id)
             and len(due) == len(offsets.of(group_id))
         )
         if self._forgotten(group, due, with_group=unused, now_ms=now_ms) and unused:
-            self._groups.forget(group_id)
+            self._drop(group)
 
-    def _forgotten(self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int) -> bool:
+    def _forgotten(
+        self, group: AnyGroup, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int
+    ) -> bool:
         try:
             self._journal.forget(group, partitions, with_group=with_group, now_ms=now_ms)
         except Refused as refused:

@@ -15,6 +15,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from embedded_kafka.groups.consumers_log import (
+    ConsumerKey,
+    ConsumersRead,
+    Records,
+    decode_consumer_key,
+    records_of,
+)
+from embedded_kafka.groups.machine.consumer_value import ConsumerGroup, ConsumerLimits
 from embedded_kafka.groups.machine.moves import Group, Limits
 from embedded_kafka.groups.offsets import CommittedOffset, OffsetStore
 from embedded_kafka.groups.offsets_log import (
@@ -39,6 +47,8 @@ from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 log = logging.getLogger(__name__)
 
+Key = OffsetKey | GroupKey | ConsumerKey
+
 
 class Journal:
     """All partitions of `__consumer_offsets`. `partitions`: how many there are."""
@@ -62,33 +72,41 @@ class Journal:
         """The offsets of the group's partition."""
         return self._store(self.partition_for(group_id))
 
-    def load(self, limits: Limits) -> Iterator[Group]:
-        """Load everything; yields the existing groups. CorruptBatch or UnsupportedVersion for an unreadable
-        record, OptionsError for a record that was written with another number of partitions."""
+    def load(self, limits: Limits, consumer_limits: ConsumerLimits) -> Iterator[Group | ConsumerGroup]:
+        """Load everything; yields the existing groups of both kinds. CorruptBatch or UnsupportedVersion for an
+        unreadable record, OptionsError for a record that was written with another number of partitions."""
         for partition, partition_log in self._logs.existing(OFFSETS_TOPIC):
             groups: dict[str, Group] = {}
+            consumers = ConsumersRead()
             store = self._store(partition)
-            keys: dict[bytes, OffsetKey | GroupKey | None] = {}
+            keys: dict[bytes, Key | None] = {}
             try:
                 for batch in partition_log.scan_batches():
-                    _replay(batch, groups, store, limits, keys)
+                    _replay(batch, groups, consumers, store, limits, keys)
             except Refused as damaged:
                 self._logs.take_offline(OFFSETS_TOPIC, partition, damaged)
                 del self._stores[partition]
                 continue
+            found = {group.group_id: group for group in consumers.groups(consumer_limits)}
             for group_id in store.group_ids():
-                groups.setdefault(group_id, Group(group_id, limits))
-            if any(self.partition_for(group_id) != partition for group_id in groups):
+                if group_id not in found:
+                    groups.setdefault(group_id, Group(group_id, limits))
+            if any(self.partition_for(group_id) != partition for group_id in [*groups, *found]):
                 raise OptionsError(
                     "the offsets of groups were written with another number of partitions; nothing was "
                     "changed; restore that number",
                     {"offsets_topic_partitions": self._partitions},
                 )
             yield from groups.values()
+            yield from found.values()
 
     def write_group(self, group: Group, now_ms: int) -> None:
         """Write the group's generation with its assignment. Refused where the write fails."""
         self._append(group.group_id, [(encode_group_key(group.group_id), encode_group(group))], now_ms)
+
+    def write_records(self, group_id: str, records: Records, now_ms: int) -> None:
+        """Write records of one group in one batch. Refused where the write fails."""
+        self._append(group_id, records, now_ms)
 
     def commit(
         self,
@@ -100,9 +118,7 @@ class Journal:
         producer_epoch: int = NO_EPOCH,
     ) -> None:
         """Commit offsets; with a producer, in its transaction. Refused where the write fails."""
-        records: list[tuple[bytes, bytes | None]] = [
-            (encode_offset_key(group_id, where), encode_offset(offset)) for where, offset in offsets
-        ]
+        records: Records = [(encode_offset_key(group_id, where), encode_offset(offset)) for where, offset in offsets]
         first = self._append(group_id, records, now_ms, producer_id, producer_epoch)
         store = self.offsets_of(group_id)
         for at, (where, offset) in enumerate(offsets):
@@ -112,12 +128,14 @@ class Journal:
             else:
                 store.put_pending(producer_id, group_id, where, placed)
 
-    def forget(self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int) -> None:
+    def forget(
+        self, group: Group | ConsumerGroup, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int
+    ) -> None:
         """Write tombstones for these partitions, and for the group itself. Refused where the write fails."""
         group_id = group.group_id
-        records: list[tuple[bytes, bytes | None]] = [(encode_offset_key(group_id, where), None) for where in partitions]
-        if with_group and group.generation > 0:
-            records.append((encode_group_key(group_id), None))
+        records: Records = [(encode_offset_key(group_id, where), None) for where in partitions]
+        if with_group:
+            records += tombstones(group)
         if records:
             self._append(group_id, records, now_ms)
         for where in partitions:
@@ -133,7 +151,7 @@ class Journal:
     def _append(
         self,
         group_id: str,
-        records: list[tuple[bytes, bytes | None]],
+        records: Records,
         now_ms: int,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_EPOCH,
@@ -149,12 +167,21 @@ class Journal:
         return first
 
 
+def tombstones(group: Group | ConsumerGroup) -> Records:
+    """The records after which the group itself is not there any more; its offsets have their own."""
+    if isinstance(group, ConsumerGroup):
+        return records_of(group.group_id, group, None)
+    # A group without a generation was never written.
+    return [(encode_group_key(group.group_id), None)] if group.generation > 0 else []
+
+
 def _replay(
     batch: ScannedBatch,
     groups: dict[str, Group],
+    consumers: ConsumersRead,
     store: OffsetStore,
     limits: Limits,
-    keys: dict[bytes, OffsetKey | GroupKey | None],
+    keys: dict[bytes, Key | None],
 ) -> None:
     """`keys`: a cache of decoded keys, because most records have one of few keys."""
     if batch.control_commit is not None:
@@ -162,8 +189,10 @@ def _replay(
         return
     for record in batch.records:
         name = record.key or b""
-        key = keys[name] if name in keys else keys.setdefault(name, decode_key(name))
-        if isinstance(key, GroupKey):
+        key = keys[name] if name in keys else keys.setdefault(name, decode_consumer_key(name) or decode_key(name))
+        if isinstance(key, ConsumerKey):
+            consumers.take(key, record.value)
+        elif isinstance(key, GroupKey):
             if record.value is None:
                 groups.pop(key.group_id, None)
             else:

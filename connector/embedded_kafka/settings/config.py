@@ -100,6 +100,16 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: int = 0
     """Kafka's default of 3000 only makes tests wait."""
     group_max_size: int = 1_000
+    group_coordinator_rebalance_protocols: str = "classic,consumer"
+    """Names with commas between them: without "consumer" the APIs of KIP-848 are not offered."""
+    group_consumer_assignors: str = "uniform,range"
+    """Names with commas between them; the first is the default."""
+    group_consumer_heartbeat_interval_ms: int = 1_000
+    """Kafka's default of 5000 only makes tests wait: a rebalance takes two or three heartbeats of each member."""
+    group_consumer_max_size: int = 1_000
+    """Kafka has no limit, but every resource has one here."""
+    group_consumer_migration_policy: str = "disabled"
+    group_consumer_session_timeout_ms: int = 45_000
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
     max_partitions: int = 20_000
@@ -125,3 +135,8 @@ class BrokerConfig:
     max_fetch_wait_ms: int = 5 * 60 * 1000
     log: LogConfig = LogConfig()
     security: SecurityConfig = SecurityConfig()
+
+    @property
+    def consumer_protocol(self) -> bool:
+        """Whether groups may use the consumer protocol (KIP-848)."""
+        return "consumer" in self.group_coordinator_rebalance_protocols.split(",")

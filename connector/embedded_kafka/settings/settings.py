@@ -20,6 +20,12 @@ _OWN = {
     "auto.create.topics.enable": "auto_create_topics_enable",
     "connections.max.reauth.ms": "security.max_reauth_ms",
     "fetch.max.bytes": "fetch_max_bytes",
+    "group.consumer.assignors": "group_consumer_assignors",
+    "group.consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
+    "group.consumer.max.size": "group_consumer_max_size",
+    "group.consumer.migration.policy": "group_consumer_migration_policy",
+    "group.consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
+    "group.coordinator.rebalance.protocols": "group_coordinator_rebalance_protocols",
     "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
     "group.max.size": "group_max_size",
@@ -68,6 +74,9 @@ _FIXED = {
 
 _CHOICES = {
     "authorizer.class.name": ("", STANDARD_AUTHORIZER),
+    "group.consumer.assignors": ("uniform,range", "range,uniform", "uniform", "range"),
+    "group.consumer.migration.policy": ("disabled",),
+    "group.coordinator.rebalance.protocols": ("classic,consumer", "classic"),
     "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "ssl.client.auth": ("none", "requested", "required"),
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
+from embedded_kafka.wire import consumer_groups
 from embedded_kafka.wire.produce_reader import read_produce
 from kafka_core.protocol import api_versions
 from kafka_core.protocol.frames import MalformedRequest, RequestHeader, judge_count, skip_tags
@@ -34,7 +35,8 @@ __all__ = [
 ]
 
 APIS: tuple[str, ...] = (
-    "AddOffsetsToTxn", "AddPartitionsToTxn", "AlterConfigs", "ApiVersions", "CreateAcls",
+    "AddOffsetsToTxn", "AddPartitionsToTxn", "AlterConfigs", "ApiVersions", "ConsumerGroupDescribe",
+    "ConsumerGroupHeartbeat", "CreateAcls",
     "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster",
     "DescribeConfigs", "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeTransactions",
     "EndTxn", "Fetch", "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId",
@@ -54,7 +56,11 @@ def _messages(kind: str) -> dict[str, Any]:
     for api in APIS:
         name = f"{api}{kind}"
         schemas = next(
-            (each for each in (api_versions, admin, consumer, metadata, producer, sasl) if hasattr(each, name)),
+            (
+                each
+                for each in (api_versions, consumer_groups, admin, consumer, metadata, producer, sasl)
+                if hasattr(each, name)
+            ),
             admin,
         )
         found[name] = getattr(schemas, name)

@@ -22,6 +22,7 @@ class GroupRefusal(Enum):
 
     COORDINATOR_NOT_AVAILABLE = "the group is gone"
     FENCED_INSTANCE_ID = "another member holds this group.instance.id"
+    FENCED_MEMBER_EPOCH = "the epoch is not the member's: it has to give up its partitions and to join again"
     GROUP_MAX_SIZE_REACHED = "the group has as many members as it may"
     ILLEGAL_GENERATION = "the generation is not the group's"
     INCONSISTENT_GROUP_PROTOCOL = "no protocol is common to this member and the others"
@@ -29,8 +30,10 @@ class GroupRefusal(Enum):
     NON_EMPTY_GROUP = "the group has members"
     NOT_COORDINATOR = "the broker stops, or could not write"
     REBALANCE_IN_PROGRESS = "the group is being rebalanced"
+    STALE_MEMBER_EPOCH = "the epoch is not the member's: its next heartbeat has the new one"
     UNKNOWN_MEMBER_ID = "the group has no such member"
     UNKNOWN_SERVER_ERROR = "the request makes no sense, or could not be written at all"
+    UNRELEASED_INSTANCE_ID = "another member holds this group.instance.id and has not left"
 
 
 # ---- events

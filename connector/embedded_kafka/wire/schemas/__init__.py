@@ -1,0 +1,1 @@
+"""The schemas of Kafka's messages that kafka-python does not have."""
