@@ -26,11 +26,14 @@ _SETTINGS = {
     # Records of the script are years older than markers, and a segment that spans more than a week is closed.
     "log.roll.ms": str(10**13),
     "log.cleaner.backoff.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "5000",
 }
 _REAL_SETTINGS = {
     **_SETTINGS,
     # Every 10 s by default; the embedded broker looks ten times a second.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    # A new target waits up to a second for more changes; the embedded broker makes it at once.
+    "group.consumer.assignment.interval.ms": "0",
 }
 
 
@@ -44,9 +47,13 @@ class Pair:
     new_protocol: bool
     """The script's requests are those of a client of version 2; else of version 1, which a newer broker serves too."""
     slow_too: bool = False
+    consumer_protocol: bool = False
+    """The real one has the groups of KIP-848 as they are in Kafka 4.4 (with KIP-1251)."""
 
     def plays(self, scenario: Scenario) -> bool:
         """Whether a scenario says something here that it does not say elsewhere."""
+        if scenario.consumer_protocol:
+            return self.consumer_protocol
         if scenario.slow:
             return self.slow_too
         return scenario.both_protocols or not self.new_protocol
@@ -58,7 +65,7 @@ PAIRS = {
         Pair("3.9.1", NEWEST_ZOOKEEPER_KAFKA, 1, new_protocol=False, slow_too=True),
         Pair("4.1.1", _BEFORE_STRICT_MARKERS, 2, new_protocol=True),
         Pair("4.1.1, older client", _BEFORE_STRICT_MARKERS, 2, new_protocol=False),
-        Pair("4.4.0", NEWEST_KAFKA, 2, new_protocol=True, slow_too=True),
+        Pair("4.4.0", NEWEST_KAFKA, 2, new_protocol=True, slow_too=True, consumer_protocol=True),
         Pair("4.4.0, older client", NEWEST_KAFKA, 2, new_protocol=False),
         Pair("4.4.0, version 1", NEWEST_KAFKA, 1, new_protocol=False),
     )

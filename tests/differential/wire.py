@@ -1,6 +1,6 @@
 """A blocking client of one connection, for requests that no well-behaved client would send.
 
-Owns: framing, correlation ids, and the way from plain dictionaries to kafka-python's messages (with ApiVersions 5) and
+Owns: framing, correlation ids, and the way from plain dictionaries to kafka-python's messages (and those of ours) and
 back.
 Does not know: retries, what an answer means, anything of our own client.
 Invariants: a request goes out in exactly the version that was asked for; after the broker has hung up (`HungUp`) the
@@ -16,13 +16,14 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
 
+from embedded_kafka.wire import consumer_groups
 from kafka_core.protocol import api_versions
 
 Answer = dict[str, Any]
 
 _ANSWERS_WITHIN_S = 60.0
 """A broker beside two others and their tests on two cores may pause for seconds; a hang shows a minute later."""
-_MODULES = (api_versions, producer, consumer, metadata, admin)
+_MODULES = (api_versions, consumer_groups, producer, consumer, metadata, admin)
 
 
 class HungUp(Exception):

@@ -179,6 +179,9 @@ def _without(group: ConsumerGroup, member_ids: set[str]) -> ConsumerGroup:
     targets = {each: shares for each, shares in group.targets.items() if each not in member_ids}
     left = _matching(replace(group, members=members, targets=targets, epoch=group.epoch + 1), group.matches)
     topics = {name: topic for name, topic in group.topics.items() if name in left.wanted}
+    if not members:
+        # There is nothing to assign, as Kafka says since 4.4.
+        left = replace(left, assignment_epoch=left.epoch)
     return settled(replace(left, topics=topics))
 
 
