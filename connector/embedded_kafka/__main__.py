@@ -1,7 +1,7 @@
 """`python -m embedded_kafka`: the embedded broker in a process of its own, until SIGTERM or SIGINT.
 
 Prints one line of JSON when the broker is ready: its listening address and its control socket. Errors go to
-stderr, with exit code 1.
+stderr, with exit code 1, and with --json-errors to stdout too, as a line of JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from embedded_kafka.child.start_error import line_of
 from embedded_kafka.serving import serve
 from kafka_core.errors import ExactlyOnceError
 
@@ -41,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME=VALUE",
         help="a broker setting, by its Kafka name",
     )
+    parser.add_argument("--json-errors", action="store_true", help="print why it cannot start as a line of JSON, too")
     parser.add_argument("--verbose", action="store_true", help="log connection activity")
     options = parser.parse_args(arguments)
     logging.basicConfig(
@@ -52,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         asyncio.run(_run(directory, options.port, options.zookeeper, dict(options.set)))
     except (ExactlyOnceError, OSError) as error:
         print(f"kafka-eos broker: {error}", file=sys.stderr)
+        if options.json_errors and isinstance(error, ExactlyOnceError):
+            print(line_of(error))
         return 1
     finally:
         if options.data_dir is None:

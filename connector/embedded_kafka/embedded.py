@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from embedded_kafka.child import start_error
 from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.child.server import ChildServer, first_answer
 from embedded_kafka.faults import last_counts
@@ -53,8 +54,7 @@ class EmbeddedKafka(ChildServer):
     zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a
         Java); None keeps them in the data directory.
     in_process: run in a thread instead of a child process: starts faster; cannot be killed.
-    config: settings under Kafka's names. `start` refuses one that cannot work: with OptionsError in a thread, and with
-        BrokerUnavailable, which has the end of the log, in a child process.
+    config: settings under Kafka's names. `start` refuses one that cannot work with OptionsError.
     security: how clients log in: a protocol ("SASL_SSL"), or a `Security` with its mechanisms and users. Users and
         certificates are made by `start`, and `client_settings` has what a client needs. None = PLAINTEXT.
     """
@@ -128,8 +128,10 @@ class EmbeddedKafka(ChildServer):
         return self._child.pid
 
     def start(self) -> EmbeddedKafka:
-        """Start and wait until the broker answers. After a failure nothing is left running, and the error
-        gives the reason."""
+        """Start and wait until the broker answers. After a failure nothing is left running, and the error gives the
+        reason, the same one from a child process as from a thread: OptionsError for a setting, StorageInUse for a data
+        directory or a port of another process. BrokerUnavailable, with the end of the log, where a child gives none.
+        """
         try:
             directory = self._make_dir()
             make_private(directory)
@@ -370,7 +372,8 @@ class EmbeddedKafka(ChildServer):
         # Every start appends to the log; only the lines of this one count.
         begin = log.stat().st_size if log.exists() else 0
         command = [
-            sys.executable, "-m", "embedded_kafka", "--data-dir", str(self.data_dir), "--port", str(self._port),
+            sys.executable, "-m", "embedded_kafka", "--json-errors",
+            "--data-dir", str(self.data_dir), "--port", str(self._port),
             *(["--zookeeper", zookeeper] if zookeeper else []),
             *(word for name, value in self._settings(self._config).items() for word in ("--set", f"{name}={value}")),
         ]  # fmt: skip
@@ -387,7 +390,13 @@ class EmbeddedKafka(ChildServer):
 
         ready = first_answer(self._child, addresses, _READY_WITHIN_MS, _LOOK_AGAIN_AFTER_S)
         if ready is None:
-            tail = log.read_text(errors="replace")[-_LOG_TAIL_CHARS:]
+            with log.open(errors="replace") as file:
+                file.seek(begin)
+                output = file.read()
+            known = start_error.found_in(output)
+            if known is not None:
+                raise known
+            tail = output[-_LOG_TAIL_CHARS:]
             raise BrokerUnavailable(f"the embedded broker did not start; the end of its log:\n{tail}")
         return ready
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from embedded_kafka import EmbeddedKafka
-from kafka_core.errors import BrokerUnavailable, OptionsError
+from kafka_core.errors import OptionsError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
@@ -122,11 +122,18 @@ def test_nothing_is_left_where_no_directory_is_named() -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_an_unknown_setting_is_refused_before_anything_listens(tmp_path: Path) -> None:
-    with pytest.raises(BrokerUnavailable, match=r"did you mean message\.max\.bytes"):
-        EmbeddedKafka(data_dir=tmp_path, config={"message.max.byte": "1"}).start()
-    with pytest.raises(OptionsError, match=r"did you mean message\.max\.bytes"):
-        EmbeddedKafka(data_dir=tmp_path, config={"message.max.byte": "1"}, in_process=True).start()
+@pytest.mark.parametrize("setting", ["message.max.byte", "num.partitions"])
+def test_a_setting_that_cannot_work_is_the_same_error_from_a_child_and_from_a_thread(
+    tmp_path: Path, setting: str
+) -> None:
+    refused = []
+    for in_process in (False, True):
+        with pytest.raises(OptionsError) as error:
+            EmbeddedKafka(data_dir=tmp_path, config={setting: "-1"}, in_process=in_process).start()
+        refused.append((str(error.value), error.value.facts))
+
+    assert refused[0] == refused[1] and refused[0][1]["setting"] == setting
+    assert [path for path in tmp_path.iterdir() if path.name != "broker.log"] == []
 
 
 def test_a_fault_for_an_api_that_is_none_is_refused(kafka: EmbeddedKafka) -> None:

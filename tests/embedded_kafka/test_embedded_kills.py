@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from embedded_kafka import EmbeddedKafka
 from embedded_kafka.log import decode_batch, parse_header
-from kafka_core.errors import BrokerUnavailable
+from kafka_core.errors import StorageInUse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
@@ -199,9 +199,9 @@ def test_what_was_acknowledged_survives_sigkill(kafka: EmbeddedKafka) -> None:
 
 
 def test_a_directory_of_a_broker_that_runs_is_refused_to_another(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    with pytest.raises(BrokerUnavailable, match="another broker uses this data directory"):
+    with pytest.raises(StorageInUse, match="another broker uses this data directory"):
         EmbeddedKafka(data_dir=kafka.data_dir).start()
-    with pytest.raises(BrokerUnavailable, match="another process listens on this port"):
+    with pytest.raises(StorageInUse, match="another process listens on this port"):
         EmbeddedKafka(data_dir=tmp_path, port=int(kafka.bootstrap_servers.rpartition(":")[2])).start()
     # The first one was not disturbed.
     writer = producer(kafka, "y")
