@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from kafka_core.errors import IllegalMove, InternalError
 
@@ -28,7 +28,6 @@ class Machine(Protocol):
         """Where it is."""
 
 
-@runtime_checkable
 class Validated(Protocol):
     """A value that can check its own invariants."""
 
@@ -106,8 +105,10 @@ def step(moves: Moves[StateT], machine: MachineT, event: object, name: str) -> t
 def _check(machine: Machine, following: tuple[Enum, ...], what: str) -> None:
     if machine.state not in following:
         raise InternalError(f"{what} led to {machine.state.name}, which its row does not name")
-    if isinstance(machine, Validated):
-        broken = machine.broken_invariant()
+    # `isinstance` would read the members of the protocol anew for every move.
+    judge: Callable[[], str] | None = getattr(machine, "broken_invariant", None)
+    if judge is not None:
+        broken = judge()
         if broken:
             raise InternalError(f"{what}: {broken}", {"machine": repr(machine)})
 

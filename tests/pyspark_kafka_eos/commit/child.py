@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from kafka_core.values import TopicPartition
@@ -26,7 +25,6 @@ from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
-from pyspark_kafka_eos.records import Partitioner, RecordColumns, SectionWriter
 from pyspark_kafka_eos.slot.writer import write_slot
 from tests.pyspark_kafka_eos.commit import ends_arrived
 
@@ -65,7 +63,9 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
 
 
-PRELOADED = ["tests.pyspark_kafka_eos.commit.child", "pyspark_kafka_eos.cli.app", "pytest"]
+PRELOADED = [
+    "tests.pyspark_kafka_eos.commit.child", "tests.pyspark_kafka_eos.commit.warm_kernels", "pyspark_kafka_eos.cli.app", "pytest",
+]  # fmt: skip
 """What the server has imported that children are forked from; the first test that needs one starts it for all of them.
 pytest is what each child would import else: it prepares the main module of its parent.
 """
@@ -81,18 +81,6 @@ def run_armed(settings: dict[str, Any], crash_point: str, answer: Connection, ru
         answer.send(run_batch(settings))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it
         answer.send({"error": f"{type(error).__name__}: {error}"})
-
-
-def _load_kernels() -> None:
-    """Load what is compiled before anything is forked: a child would spend more time on it than on its batch."""
-    columns = RecordColumns(None, pa.array([b"x"], pa.binary()), None, None, 1)
-    where = Partitioner([1], sticky_start=0, sticky_bytes=100).assign(columns, 0, None)
-    writer = SectionWriter(1, 1000, explicit_timestamps=False, digest_seeds=np.zeros(1, dtype=np.uint64))
-    assert not list(writer.append(columns, where, 0))
-    assert len(list(writer.flush())) == 1
-
-
-_load_kernels()
 
 
 @dataclass(frozen=True)

@@ -105,14 +105,14 @@ def test_a_users_archive_that_was_replaced_is_seen(tmp_path: Path, import_paths:
 
 
 @pytest.fixture
-def unfrozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A worker that has frozen nothing yet and has no connection to Spark."""
+def unfrozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has frozen nothing yet and has no connection to Spark. What is frozen here stays so, as what the
+    session has frozen: thawed, it would be walked again in every later collection.
+    """
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     monkeypatch.setattr(workers, "_to_spark", [])
     monkeypatch.setattr(workers, "_freezes", 0)
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def what_stays(count: int = 20_000) -> list[list[int]]:
