@@ -83,14 +83,13 @@ def decode_consumer_key(key: bytes) -> ConsumerKey | None:
 
 def records_of(group_id: str, before: ConsumerGroup | None, after: ConsumerGroup | None) -> Records:
     """The records that lead from one value to the next; None for a group that is not there."""
-    old, new = _parts(before), _parts(after)
+    old, new = _parts(before, after), _parts(after, before)
     gone = [key for key in old if key not in new]
     gone.sort(key=lambda key: -key.kind.value)
-    # A group has many members, and most changes are of one, so what is the same object is not encoded.
     changed = [
         (key, value)
         for key, part in new.items()
-        if part is not old.get(key) and (value := _encoded(key, part)) != _encoded(key, old.get(key))
+        if (value := _encoded(key, part)) is not None and value != _encoded(key, old.get(key))
     ]
     changed.sort(key=lambda one: _WRITTEN.index(one[0].kind))
     written: Records = [(encode_consumer_key(key), None) for key in gone]
@@ -108,8 +107,9 @@ _WRITTEN = (
 )
 
 
-def _parts(group: ConsumerGroup | None) -> dict[ConsumerKey, Any]:
-    """What each record of the group says, as values."""
+def _parts(group: ConsumerGroup | None, other: ConsumerGroup | None) -> dict[ConsumerKey, Any]:
+    """What each record of the group says, as values, without what is the same object in the other value: a group has
+    many members, and most changes are of one."""
     if group is None:
         return {}
     name = group.group_id
@@ -118,13 +118,17 @@ def _parts(group: ConsumerGroup | None) -> dict[ConsumerKey, Any]:
         ConsumerKey(RecordKind.TARGET_EPOCH, name): group.assignment_epoch,
         ConsumerKey(RecordKind.TOPICS, name): group.topics,
     }
-    for member in group.members.values():
-        parts[ConsumerKey(RecordKind.MEMBER, name, member.member_id)] = member
-        parts[ConsumerKey(RecordKind.CURRENT, name, member.member_id)] = member
-    for member_id, shares in group.targets.items():
-        parts[ConsumerKey(RecordKind.TARGET, name, member_id)] = shares
-    for regex, names in group.matches.items():
-        parts[ConsumerKey(RecordKind.EXPRESSION, name, regex)] = names
+    before = ConsumerGroup(name) if other is None else other
+    for each, member in group.members.items():
+        if before.members.get(each) is not member:
+            parts[ConsumerKey(RecordKind.MEMBER, name, each)] = member
+            parts[ConsumerKey(RecordKind.CURRENT, name, each)] = member
+    for kind, mine, its in (
+        (RecordKind.TARGET, group.targets, before.targets),
+        (RecordKind.EXPRESSION, group.matches, before.matches),
+    ):
+        if mine is not its:
+            parts |= {ConsumerKey(kind, name, each): part for each, part in mine.items() if part is not its.get(each)}
     return parts
 
 

@@ -65,7 +65,11 @@ def _moved(order: list[str], had: dict[str, set[tuple[TopicId, int]]], subscribe
     """Move partitions from members with more to members with two or more fewer; whether there were any."""
     moved = False
     for member in sorted(order, key=lambda one: -len(had[one])):
+        # Moves only make it larger. Without it every partition of a balanced group would be looked at.
+        lowest = min(map(len, had.values()))
         for share in sorted(had[member], reverse=True):
+            if len(had[member]) <= lowest + 1:
+                break
             least = min(subscribers[share[0]], key=lambda one: len(had[one]))
             if len(had[least]) + 1 < len(had[member]):
                 had[member].remove(share)
