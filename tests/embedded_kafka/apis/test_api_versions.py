@@ -1,4 +1,6 @@
-"""ApiVersions 5 (KIP-1242): a client may name the cluster and the broker that it means to reach."""
+"""ApiVersions: version 5 (KIP-1242), whose client may name the cluster and the broker that it means to reach; which
+protocols of groups are offered.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest as Librarys
 
 from embedded_kafka.node import Node
+from embedded_kafka.refusals import Disconnect
 from embedded_kafka.settings.config import BrokerConfig
-from embedded_kafka.wire.server import ApiVersionsRequest, Message, MetadataRequest
+from embedded_kafka.wire.server import ApiVersionsRequest, ConsumerGroupHeartbeatRequest, Message, MetadataRequest
 from kafka_core.protocol.error_codes import Code
 from tests.embedded_kafka.node_tools import ME, ask, with_node
 from tests.embedded_kafka.security.doors import Line, asking, plain
 
 NODE_ID = 3
+CONSUMER_GROUP_APIS, SHARE_GROUP_APIS, STREAMS_GROUP_APIS = {68, 69}, {76, 77, 78, 79}, {88, 89}
 
 
 def naming(cluster_id: str | None, node_id: int, version: int = 5) -> Message:
@@ -90,3 +94,29 @@ def test_a_login_compares_nothing_and_the_broker_behind_it_does(tmp_path: Path) 
         assert struct.unpack_from(">h", line.raw(naming("another", 0)), 4) == (Code.REBOOTSTRAP_REQUIRED,)
         own = line.ask(MetadataRequest(version=12, topics=[])).cluster_id
         assert line.ask(naming(own, 0)).error_code == Code.NONE
+
+
+@pytest.mark.parametrize(("protocols", "offered"), [("classic,consumer", True), ("classic", False)])
+def test_the_consumer_protocol_is_offered_with_its_feature_or_not_at_all(
+    tmp_path: Path, protocols: str, offered: bool
+) -> None:
+    """KIP-848. A client asks the broker for its APIs before it joins, so one to which they are not offered says so at
+    once; the same holds for share groups and streams groups (KIP-932, KIP-1071), which this broker never has.
+    """
+
+    async def scenario(node: Node) -> None:
+        answer = await ask(node, naming(None, -1))
+        keys = {each.api_key for each in answer.api_keys}
+        finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+        assert keys & CONSUMER_GROUP_APIS == (CONSUMER_GROUP_APIS if offered else set())
+        assert finalized.get("group.version", 0) == int(offered)
+        assert not keys & (SHARE_GROUP_APIS | STREAMS_GROUP_APIS)
+        heartbeat = ConsumerGroupHeartbeatRequest(version=1, group_id="g", member_id="m", member_epoch=1)
+        if offered:
+            assert (await ask(node, heartbeat)).error_code == Code.GROUP_ID_NOT_FOUND
+        else:
+            with pytest.raises(Disconnect):
+                await ask(node, heartbeat)
+
+    config = BrokerConfig(group_coordinator_rebalance_protocols=protocols)
+    with_node(tmp_path / "broker", scenario, config)
