@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.changes.small_spark import FOREACH, FORMAT
 from tests.cluster import page
 from tests.cluster.brokers import started
-from tests.cluster.stage import Row, as_json, staged
+from tests.cluster.stage import Row, as_json, from_file, staged
 from tests.cluster.troubles import AT_RANDOM, OF_VERSIONS, RANDOM_S, TROUBLES
 
 NEW = "4.3.1"
@@ -71,7 +71,12 @@ def main(given: Sequence[str] | None = None) -> int:
         "--directory", type=Path, help="where logs and checkpoints stay; removed after a run that holds"
     )
     parser.add_argument("--write", action="store_true", help="write evidence/cluster.md")
+    parser.add_argument(
+        "--rows", nargs="*", type=Path, default=[], metavar="FILE", help="rows.jsonl of runs that the page has too"
+    )
     options = parser.parse_args(given)
+    if options.spark and "driver" in options.event:
+        parser.error("the driver of a real Spark is not killed: leave out --spark")
     # As after Ctrl-C: brokers and queries are ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     directory = options.directory or Path(tempfile.mkdtemp(prefix="cluster-run-"))
@@ -84,12 +89,24 @@ def main(given: Sequence[str] | None = None) -> int:
             file.write(as_json(row) + "\n")
         print(page.told(row), flush=True)
     if options.write:
-        page.write(rows)
+        page.write(merged([*(row for file in options.rows for row in from_file(file)), *rows]))
     wrong = [row for row in rows if row.problems or row.ended]
     print(f"{len(rows)} events, {len(wrong)} that do not hold" + (f"; logs: {directory}" if wrong else ""), flush=True)
     if not wrong and options.directory is None:
         shutil.rmtree(directory, ignore_errors=True)
     return int(bool(wrong))
+
+
+def _pair_of(row: Row) -> tuple[str, ...]:
+    # An upgrade and the way back stand together.
+    return tuple(sorted(row.versions.split(" -> "))) if row.event in OF_VERSIONS else ()
+
+
+def merged(rows: Sequence[Row]) -> list[Row]:
+    """Of each event, as it would be played again, the newest row, in the order of the table."""
+    newest = {(page.again(row), row.versions): row for row in rows}
+    by_name = list(TROUBLES).index
+    return sorted(newest.values(), key=lambda row: (_pair_of(row), by_name(row.event), row.seconds))
 
 
 def played(options: argparse.Namespace, directory: Path, until: float) -> Iterator[Row]:
@@ -119,7 +136,10 @@ def _on_one_cluster(
     ways = () if with_spark else WAYS[: options.ways]
     if time.monotonic() > until or not events:
         return
-    with started(version) as cluster, staged(cluster, directory, ways, with_spark=with_spark) as stage:
+    with (
+        started(version, directory / "kafka") as cluster,
+        staged(cluster, directory, ways, with_spark=with_spark) as stage,
+    ):
         last = None
         for event, seconds, seed, other in events:
             if last is not None:

@@ -51,14 +51,14 @@ _QUIET = {"log_level": 0}
 class Cluster:
     """See the module. `versions`: of each node now, the controller last."""
 
-    def __init__(self, version: str, proxies: Proxies, config: Mapping[str, str]) -> None:
+    def __init__(self, version: str, proxies: Proxies, data_dir: Path | None, config: Mapping[str, str]) -> None:
         self._proxies = proxies
         self.to_broker: list[Proxy] = []
         self.to_controller: list[Proxy] = []
         self.versions = [version] * (BROKERS + 1)
         self.kafka = LocalKafka(
             version, brokers=BROKERS, kraft=True, controller_apart=True, heap=HEAP, fronts=self, fast_start=True,
-            config={**SETTINGS, **config},
+            data_dir=data_dir, config={**SETTINGS, **config},
         )  # fmt: skip
         self._down: set[int] = set()
         self._frozen: set[int] = set()
@@ -219,10 +219,12 @@ def _agreed(seen: list[dict[tuple[str, int], tuple[int, int]] | None]) -> bool:
 
 
 @contextlib.contextmanager
-def started(version: str, **config: str) -> Iterator[Cluster]:
-    """A cluster that runs; nothing of it is left. `config`: brokers' settings, `_` for a point."""
+def started(version: str, data_dir: Path | None = None, **config: str) -> Iterator[Cluster]:
+    """A cluster that runs; nothing of it is left, but for its data and logs where they have a directory. `config`:
+    brokers' settings, `_` for a point.
+    """
     with Proxies() as proxies:
-        cluster = Cluster(version, proxies, {name.replace("_", "."): value for name, value in config.items()})
+        cluster = Cluster(version, proxies, data_dir, {name.replace("_", "."): value for name, value in config.items()})
         try:
             cluster.kafka.start()
             yield cluster

@@ -82,12 +82,6 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row, ways: Sequence[str]) -> list[str]:
-    again = (
-        ("--spark " if SPARKS in row.stalls else "")
-        + f"--event {row.event}"
-        + (f" --seconds {row.seconds:g}" if row.seconds else "")
-        + f" --seed {row.seed}"
-    )
     return [
         row.text,
         row.versions,
@@ -97,8 +91,15 @@ def _cells(row: Row, ways: Sequence[str]) -> list[str]:
         str(len(row.ended)),
         str(row.lost),
         str(row.doubled),
-        f"`{again}`",
+        f"`{again(row)}`",
     ]
+
+
+def again(row: Row) -> str:
+    """The options that play it again."""
+    spark = "--spark " if SPARKS in row.stalls else ""
+    seconds = f" --seconds {row.seconds:g}" if row.seconds else ""
+    return f"{spark}--event {row.event}{seconds} --seed {row.seed}"
 
 
 def _what_fails(rows: Sequence[Row]) -> str:

@@ -320,3 +320,8 @@ def staged(cluster: Cluster, directory: Path, ways: Sequence[tuple[str, str]], *
 def as_json(row: Row) -> str:
     """For the file of a run's rows."""
     return json.dumps(row.__dict__)
+
+
+def from_file(path: Path) -> list[Row]:
+    """The rows of a run."""
+    return [Row(**json.loads(line)) for line in path.read_text().splitlines()]

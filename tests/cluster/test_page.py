@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cluster import page
-from tests.cluster.__main__ import drawn, main, table
-from tests.cluster.stage import Row
+from tests.cluster.__main__ import drawn, main, merged, table
+from tests.cluster.stage import Row, as_json, from_file
 from tests.cluster.troubles import AT_RANDOM, TROUBLES
 
 
@@ -53,7 +55,29 @@ def test_the_table_has_each_length_of_an_event() -> None:
     assert table(["freeze"], 20.0, 7) == [("freeze", 20.0, 7)]
 
 
+def test_rows_of_several_runs_are_one_table_with_the_newest_of_each_event(tmp_path: Path) -> None:
+    older, newer, roll = row(), row(lost=1), row(event="roll", seconds=0.0)
+    up, down = row(event="upgrade", versions="3.9.1 -> 4.3.1"), row(event="downgrade", versions="4.3.1 -> 3.9.1")
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(as_json(each) + "\n" for each in (down, up, older)))
+
+    assert merged([*from_file(file), newer, roll]) == [roll, newer, up, down]
+
+
 def test_an_event_that_is_not_there_is_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--event", "flood"])
     assert "invalid choice: 'flood'" in capsys.readouterr().err
+
+
+def test_the_driver_of_a_real_spark_is_not_killed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--spark", "--event", "driver"])
+    assert "leave out --spark" in capsys.readouterr().err
+
+
+def test_the_queries_of_a_real_spark_have_a_table_of_their_own_and_its_own_sink_is_not_ours() -> None:
+    with_spark = row(stalls={"spark-format": 33.0, "spark-own-sink": 90.0, "java": 30.0})
+    text = page.text([row(), with_spark])
+    assert "| spark-format, s | spark-own-sink, s | Java, s | ratio |" in text
+    assert "| 33.0 | 90.0 | 30.0 | 1.1 | 0 | 0 | 0 | `--spark --event freeze --seconds 38 --seed 7` |" in text
