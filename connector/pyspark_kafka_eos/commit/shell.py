@@ -149,7 +149,7 @@ class CommitShell:
         # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
         with runtime.workers(2) as beside:
             where = partitions_of(seals)
-            states = beside.submit(states_of, self._run.cluster, where | {self._run.ledger.partition})
+            states = beside.submit(states_of, self._run.cluster, where | {self._run.ledger.partition}, seals)
             starts = beside.submit(log_starts, self._run.cluster, where)
             views = self._transactions.describe([seal.transactional_id for seal in seals])
             broken = (
@@ -365,7 +365,7 @@ class CommitShell:
         """Refuse a repair whose commit would also show what a late attempt of the slot wrote: its abort has no
         marker. The repair is aborted, and that marker ends both."""
         written = [seal for seal in seals if seal.identity is not None]
-        states = states_of(self._run.cluster, partitions_of(written) | {self._run.ledger.partition})
+        states = states_of(self._run.cluster, partitions_of(written) | {self._run.ledger.partition}, written)
         follows = "the repair is aborted, and the next run does it again; nothing is skipped"
         broken = broken_part(written, states, follows) or self._unmarked(states, follows)
         if broken is not None:

@@ -16,10 +16,18 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
-from tests.pyspark_kafka_eos.commit.batch_child import run_batch
-from tests.pyspark_kafka_eos.commit.child import run
-from tests.pyspark_kafka_eos.commit.judge import EXPECTED, read_all, read_in_order, settings_for
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
+from tests.changes.processes import many_processes
+from tests.pyspark_kafka_eos.commit.batch_child import driver_of, run_batch
+from tests.pyspark_kafka_eos.commit.child import arrow_batches, run
+from tests.pyspark_kafka_eos.commit.judge import EXPECTED, ROWS, read_all, read_in_order, settings_for
 from tests.pyspark_kafka_eos.commit.test_damage import following, rows_of, with_options
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
@@ -127,6 +135,48 @@ def test_a_producer_that_a_leader_without_an_epoch_does_not_list_is_not_taken_fo
     assert run(settings) == {"batch": 0, "records": 1200, "resumed": True, "repaired": 0}
     assert fault.fired == 1
     assert read_all(broker, topic) == EXPECTED
+
+
+def driver_for_scope(settings: dict[str, Any], scope: str) -> PerTask | WholeBatch:
+    if scope == "batch":
+        return driver_of(settings)
+    options = SinkOptions.parse(settings["options"])
+    return PerTask(Run(Cluster.shared(options.client), options, settings["query"]))
+
+
+def write_slot_0(plan: WritePlan | SharedPlan) -> Seal:
+    rows = arrow_batches(ROWS[0])
+    return write_shared(plan, 0, rows) if isinstance(plan, SharedPlan) else write_slot(plan, 0, rows)
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_a_leader_that_was_replaced_while_the_tasks_wrote_is_not_believed_before_the_decision(
+    broker: EmbeddedKafka, scope: str
+) -> None:
+    """Seen in each rolling restart of real brokers: the one that hands over goes on to answer for some tenths of a
+    second, and the driver's metadata are older than those of the tasks, whose records the next leader has.
+    """
+    settings = settings_for(broker)
+    topic = settings["options"]["topic"]
+    where = TopicPartition(topic, 0)
+    with many_processes() as many:
+        with many.within("driver"):
+            driver = driver_for_scope(settings, scope)
+            assert driver.start(0, lambda slots: []) is None
+            cluster = Cluster.shared(SinkOptions.parse(settings["options"]).client)
+            cluster.refresh_topics([topic])
+            plan = driver.plan(0)
+        epoch = broker.elect_leader(topic, 0)
+        with many.within("executor"):
+            seal = write_slot_0(plan)
+        assert cluster.leader_epoch(where) < epoch
+        # The questions about producers and about the log's start; or about the leaders, until one names the newest.
+        replaced = broker.fault_at_leader(topic, 0, "stale-leader", end=0, times=2)
+        with many.within("driver"):
+            report = driver.commit(0, [seal], ("[]",), {})
+        assert cluster.leader_epoch(where) == epoch
+    assert (replaced.fired, report.records) == (2, len(ROWS[0]))
+    assert read_all(broker, topic) == Counter(ROWS[0])
 
 
 @pytest.mark.parametrize("answers", [stale, lagging])

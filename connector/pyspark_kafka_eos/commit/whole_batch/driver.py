@@ -353,7 +353,7 @@ class _Try:
         # Coordinator, leaders and turns are asked at the same time: a commit waits for the slowest of them only.
         with runtime.workers(3) as beside:
             where = partitions_of([seal])
-            asked = beside.submit(states_of, run.cluster, where | {run.ledger.partition})
+            asked = beside.submit(states_of, run.cluster, where | {run.ledger.partition}, [seal])
             starts = beside.submit(log_starts, run.cluster, where)
             late = beside.submit(batch.end_turns, self._idle)
             view, states = batch.view(), asked.result()
