@@ -25,8 +25,8 @@ LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --
 # Most of a test's time is waiting. A file's tests stay together, so each process starts its brokers and its Spark once.
 # xdist would hand out the files with the fewest tests last, which are the slow ones; tests/conftest.py puts them first.
 TWO_FILES := -n 2 --dist loadfile --no-loadscope-reorder
-# With Spark and brokers two processes leave two cores idle for half of the time: they wait for each other's answers. Four are no
-# faster than three.
+# With Spark and brokers two processes leave two cores idle for half of the time: they wait for each other's answers. Unit tests
+# wait for servers that are silent on purpose. Four are no faster than three.
 THREE_FILES := -n 3 --dist loadfile --no-loadscope-reorder
 
 SEED_IS_GIVEN := $(filter command line environment,$(origin SEED))
@@ -78,7 +78,7 @@ lint: $(VENV_STAMP) ## every day | layout, lint, types, import floors
 
 .PHONY: check
 check: lint ## every day | lint, and the unit tests; under a minute, before every commit
-	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes and not slow and not clusters and not long and not chaos"
+	$(BIN)/pytest -q $(THREE_FILES) -m "not kafka and not spark and not simulation and not processes and not slow and not clusters and not long and not chaos"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
 # the file the tests are the same and slower.

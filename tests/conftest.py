@@ -23,7 +23,7 @@ from embedded_kafka.embedded import EmbeddedKafka
 from embedded_kafka.real import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from embedded_kafka.real.java import require_java
 from kafka_core import table
-from tests.support import leftovers
+from tests.support import left_out, leftovers
 from tests.support.brokers import AnyKafka
 from tests.support.quick_start import flags
 from tests.support.spark_session import SMALL, spark_session
@@ -96,6 +96,13 @@ def pytest_testnodedown(node: Any, error: object | None) -> None:
                 f"\n{node.gateway.id} ended with {process.wait(10)} (a negative number is a signal's)",
                 file=sys.__stderr__,
             )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which this run wants no test are not imported, unless they are named."""
+    if collection_path in {Path(config.invocation_params.dir, arg.partition("::")[0]) for arg in config.args}:
+        return None
+    return left_out.is_left_out(collection_path, config.option.markexpr) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
