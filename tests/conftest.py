@@ -156,17 +156,18 @@ def _shuffled(files: list[list[pytest.Item]], seed: int) -> list[list[pytest.Ite
 
 
 def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
-    """Files with Spark, then files with a broker, then the others; else the order stays.
+    """Files with Spark, then files that take long without it, then files with a broker, then the others; else the order
+    stays.
 
-    Two processes share the files, and each takes the next one when it is almost done with its last: if a long file came
-    last, one process would run it alone while the other has nothing left.
+    Two or three processes share the files, and each takes the next one when it is almost done with its last: if a long
+    file came last, one process would run it alone while the others have nothing left.
     """
     return sorted(files, key=_rank)
 
 
 def _rank(tests_of_one_file: list[pytest.Item]) -> int:
     marks = {mark.name for test in tests_of_one_file for mark in test.iter_markers()}
-    return 0 if "spark" in marks else 1 if "kafka" in marks else 2
+    return 0 if "spark" in marks else 1 if marks & {"processes", "slow"} else 2 if "kafka" in marks else 3
 
 
 @pytest.fixture(scope="session")
