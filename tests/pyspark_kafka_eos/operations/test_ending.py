@@ -11,6 +11,7 @@ from kafka_core.errors import OutcomeUnknown, ProducerFenced
 from kafka_core.protocol.error_codes import Code
 from kafka_core.protocol.messages import EndTxnRequest
 from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.wire.versions import built
 from pyspark_kafka_eos.commit.ledger.notes import Mending
 from pyspark_kafka_eos.commit.proof import Fate
 from pyspark_kafka_eos.model import Decision, Seal
@@ -155,16 +156,18 @@ def test_an_operation_that_is_interrupted_says_what_is_done_what_is_not_known_an
     decided(world, slots=4)
     progress = EndingProgress()
     assert progress.known() == "nothing was changed"
-    real, asked = world.cluster.network.call_many, []
+    network = world.cluster.network
+    real, asked = network.call_many, []
 
     def interrupted(requests: Sequence[Any], *rest: Any, **more: Any) -> Any:
-        asked.extend(request for _, request in requests if request.API_KEY == EndTxnRequest.API_KEY)
+        made = [built(request, network.versions_of(node)) for node, request in requests]
+        asked.extend(each for each in made if each.API_KEY == EndTxnRequest.API_KEY)
         if len(asked) == 2:
             raise KeyboardInterrupt
         return real(requests, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.cluster.network, "call_many", interrupted)
+        patch.setattr(network, "call_many", interrupted)
         with pytest.raises(KeyboardInterrupt):
             operations.commit(world.cluster, world.ledger, progress=progress)
 
