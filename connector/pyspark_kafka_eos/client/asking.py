@@ -1,6 +1,6 @@
 """Asking a coordinator, many coordinators, a leader or several leaders until the answer is definite.
 
-Owns: looking up the coordinator or the leader again where it moved or does not answer.
+Owns: looking up the coordinator or the leader again where it moved or does not answer, also while a request hangs.
 Does not know: the loop's deadline and its retries (`definite`); what an answer means: `judge` decides that from the
 table of codes.
 Invariant: an answer is returned only where `judge` accepts it.
@@ -15,12 +15,14 @@ from kafka_core import runtime
 from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, UnknownTopic
 from kafka_core.protocol import messages as m
 from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import (
     ELECTION_BACKOFF_MS,
     NEW_TOPIC_MS,
     RETRY_BACKOFF_MS,
     Again,
+    Budget,
     T,
     until_definite,
 )
@@ -42,9 +44,13 @@ def ask_coordinator(
     """The result of `judge` for the coordinator's answer. A coordinator that moved or does not answer is
     looked up again."""
 
+    budget = Budget(deadline_ms)
+
     def attempt() -> T | Again:
         try:
-            found = judge(cluster.call(cluster.coordinator(kind, key), build()))
+            node = cluster.coordinator(kind, key, budget.left_ms)
+            watched = elsewhere.at_coordinators(cluster, kind, [[key]])
+            found = judge(cluster.call(node, build(), budget, elsewhere=watched))
         except BrokerUnavailable:
             cluster.forget_coordinator(kind, key)
             raise
@@ -71,12 +77,14 @@ def ask_coordinators(
     """
     found: dict[str, T] = {}
     missing = list(dict.fromkeys(keys))
+    budget = Budget(deadline_ms)
 
     def attempt() -> dict[str, T] | Again:
-        nodes = cluster.coordinators(kind, missing, connections=connections)
+        nodes = cluster.coordinators(kind, missing, connections=connections, timeout_ms=budget.left_ms)
         last = Again("the coordinator is not ready")
         calls = [(nodes[key], build(key)) for key in missing]
-        for key, answer in zip(missing, cluster.network.call_many(calls), strict=True):
+        watched = elsewhere.at_coordinators(cluster, kind, [[key] for key in missing])
+        for key, answer in zip(missing, cluster.call_many(calls, budget, elsewhere=watched), strict=True):
             if isinstance(answer, BrokerUnavailable):
                 judged: T | Again = Again(str(answer), moved=True, error=answer)
             elif isinstance(answer, ExactlyOnceError):
@@ -113,21 +121,23 @@ def ask_leader(
     """The result of `judge` for the answer of a partition's leader, which is looked up again where leadership
     moved. `connection`: the name of a dedicated connection. Raises UnknownTopic where no broker has the topic."""
 
+    budget = Budget(deadline_ms)
+
     def attempt() -> T | Again:
         leader = cluster.leader(where)
         if leader < 0:
-            cluster.topic(where.topic, refresh=True, timeout_ms=int(deadline_ms))
+            cluster.topic(where.topic, refresh=True, timeout_ms=budget.left_ms)
             leader = cluster.leader(where)
         if leader < 0:
             return Again("no leader")
         try:
-            found = judge(
-                cluster.call(leader if connection is None else cluster.network.named(leader, connection), build())
-            )
+            node = leader if connection is None else cluster.network.named(leader, connection)
+            watched = elsewhere.at_leaders(cluster, [[where]], [leader])
+            found = judge(cluster.call(node, build(), budget, elsewhere=watched))
         except BrokerUnavailable as error:
             found = Again(str(error), moved=True, error=error)
         if isinstance(found, Again) and found.moved:
-            cluster.refresh_topics([where.topic], int(deadline_ms))
+            cluster.refresh_topics([where.topic], budget.left_ms)
         return found
 
     return until_definite(
@@ -155,11 +165,11 @@ def ask_leaders(
     missing = list(dict.fromkeys(partitions))
     stale: set[str] = set()
     absent = MissingPartitions()
-    deadline = runtime.monotonic() + deadline_ms / 1000
+    budget = Budget(deadline_ms)
 
     def attempt() -> dict[TopicPartition, T] | Again:
         if stale:
-            cluster.refresh_topics(sorted(stale), max(1, int((deadline - runtime.monotonic()) * 1000)))
+            cluster.refresh_topics(sorted(stale), budget.left_ms)
             stale.clear()
         groups = group_by_leader(cluster, missing)
         leaderless = groups.pop(-1, [])
@@ -167,7 +177,9 @@ def ask_leaders(
         stale.update(where.topic for where in leaderless)
         reason = "no leader"
         calls: list[tuple[Node, Request]] = [(leader, build(group)) for leader, group in groups.items()]
-        for group, answer in zip(groups.values(), cluster.network.call_many(calls), strict=True):
+        watched = elsewhere.at_leaders(cluster, list(groups.values()), list(groups))
+        answers = cluster.call_many(calls, budget, elsewhere=watched)
+        for group, answer in zip(groups.values(), answers, strict=True):
             if isinstance(answer, BrokerUnavailable):
                 reason = str(answer)
                 stale.update(where.topic for where in group)

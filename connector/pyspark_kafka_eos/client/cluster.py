@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import Any
@@ -33,10 +33,12 @@ from pyspark_kafka_eos.client.definite import (
     NEW_TOPIC_MS,
     RETRY_BACKOFF_MS,
     Again,
+    Budget,
     again_or_refuse,
     until_definite,
 )
-from pyspark_kafka_eos.client.net.network import Answer, Network, Node
+from pyspark_kafka_eos.client.net.network import Answer, Elsewhere, Network, Node
+from pyspark_kafka_eos.client.others import OtherBrokers
 from pyspark_kafka_eos.client.topic_info import TopicInfo, left_out, merged
 from pyspark_kafka_eos.client.wire.versions import Build, Request, Versions
 from pyspark_kafka_eos.model import ClientSettings
@@ -86,6 +88,7 @@ class Cluster:
         self.lacked_until_s: dict[str, float] = {}  # both by the word of most brokers: `absence`
         self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
         self._cluster_id: str | None = None
+        self._others = OtherBrokers(self.network)
         try:
             self.network.bootstrap(timeout_ms)
             self._refuse_old_broker()
@@ -167,9 +170,10 @@ class Cluster:
         """Whether every broker that answers supports InitProducerId v6 (KIP-939): each may coordinate a slot. They may
         still reject transactions without a timeout.
         """
-        if self.transaction_version < 2 or not self.offers(m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION):
+        wanted = m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION
+        if self.transaction_version < 2 or not all(each.supports(*wanted) for each in self.network.known_versions()):
             return False
-        return all(each.offers(m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION) for each in self._versions_of_all())
+        return all(each.supports(*wanted) for each in self._versions_of_all())
 
     def offers(self, request: type[Any], version: int) -> bool:
         """Whether every broker that this process is connected to supports an API in this version, or in a newer one
@@ -211,25 +215,58 @@ class Cluster:
 
     # ---- calls
 
-    def call(self, node: Node, request: Request, timeout_ms: int | None = None) -> m.Message:
-        """Send one request and return its answer. An error does not show whether the request took effect."""
-        (answer,) = self.network.call_many([(node, request)], timeout_ms)
+    def budget(self, total_ms: float | None = None) -> Budget:
+        """The time of one question: `total_ms`, or kafka.default.api.timeout.ms."""
+        return Budget(self.settings.api_timeout_ms if total_ms is None else total_ms)
+
+    def any_node(self) -> Node:
+        """A broker for what any of them can answer; one that was silent a moment ago only where there is no other."""
+        return self.network.any_node(self._others.silent())
+
+    def call(
+        self, node: Node, request: Request, budget: Budget | None = None, *, elsewhere: Elsewhere | None = None
+    ) -> m.Message:
+        """Send one request and return its answer. An error does not show whether the request took effect.
+
+        It takes a part of the budget. `elsewhere`: see `Network.call_many`.
+        """
+        (answer,) = self.call_many([(node, request)], budget, elsewhere=elsewhere)
         if isinstance(answer, ExactlyOnceError):
             raise answer
         return answer
 
-    def call_any(self, request: Request, timeout_ms: int = 30_000) -> m.Message:
-        """Send a request that any broker can answer, with retries until one does or the time is over."""
+    def call_many(
+        self,
+        requests: Sequence[tuple[Node, Request]],
+        budget: Budget | None = None,
+        *,
+        sent: Callable[[], None] | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> list[Answer]:
+        """As `Network.call_many`, each request with its part of the budget."""
+        timeout_ms = None if budget is None else budget.request_ms(self.settings.request_timeout_ms)
+        return self.network.call_many(requests, timeout_ms, sent=sent, elsewhere=elsewhere)
+
+    def call_any(self, request: Request, deadline_ms: float | None = None) -> m.Message:
+        """Send a request that any broker can answer, with retries until one does or the time is over.
+
+        While one is silent the others are asked as well; the first answer counts.
+        """
+        budget = self.budget(deadline_ms)
+
+        def attempt() -> m.Message:
+            node = self.any_node()
+
+            def another(_: Sequence[int]) -> dict[int, Answer]:
+                answer = self._others.ask(request, {node})
+                return {} if answer is None else {0: answer}
+
+            return self.call(node, request, budget, elsewhere=another)
 
         def late(last: Again) -> m.Message:
             raise last.as_error()
 
-        return until_definite(
-            lambda: self.call(self.network.any_node(), request),
-            deadline_ms=timeout_ms,
-            late=late,
-            pause=self.pause,
-        )
+        return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=self.pause)
 
     @staticmethod
     def pause(delay_ms: float = RETRY_BACKOFF_MS) -> None:
@@ -243,23 +280,27 @@ class Cluster:
         name: str,
         *,
         refresh: bool = False,
-        timeout_ms: int = 30_000,
+        timeout_ms: float | None = None,
         new_topic_ms: int = NEW_TOPIC_MS,
     ) -> TopicInfo:
         """Partitions and leaders of a topic; UnknownTopic where it does not exist. Never creates it."""
+        budget = self.budget(timeout_ms)
         if refresh or name not in self._topics:
-            self.refresh_topics([name], timeout_ms, new_topic_ms)
+            self.refresh_topics([name], budget.left_ms, new_topic_ms)
         found = self._topics.get(name)
         if found is None:
-            raise left_out(name, timeout_ms)
+            raise left_out(name, budget.total_ms)
         return found
 
-    def refresh_topics(self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS) -> None:
+    def refresh_topics(
+        self, names: Sequence[str], timeout_ms: float | None = None, new_topic_ms: int = NEW_TOPIC_MS
+    ) -> None:
         """Refresh the leaders of topics; waits until every partition has one, or the time is over."""
+        budget = self.budget(timeout_ms)
         patient_until = runtime.monotonic() + new_topic_ms / 1000
 
         def attempt() -> Again | None:
-            answer = self.call_any(self.metadata_request(names), timeout_ms)
+            answer = self.call_any(self.metadata_request(names), budget.left_ms)
             try:
                 settled = self.take_metadata(answer, names)
                 return None if settled else Again("a partition has no leader, or a topic is left out")
@@ -273,7 +314,21 @@ class Cluster:
             if last.error is not None:
                 raise last.error
 
-        until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=self.pause, pause_ms=100)
+        until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=self.pause, pause_ms=100)
+
+    def look_for_leaders(self, topics: Collection[str], hanging: Collection[int]) -> None:
+        """Take the leaders of topics from a broker that answers at once, while others hang. Where none does, nothing is
+        learnt.
+        """
+        answer = self._others.ask(self.metadata_request(sorted(topics)), hanging)
+        if answer is not None:
+            with suppress(ExactlyOnceError):
+                self.take_metadata(answer)
+
+    def look_for_brokers(self, hanging: Collection[int]) -> set[int]:
+        """The brokers in the cluster, by one that answers at once while others hang; empty where none does."""
+        answer = self._others.ask(self.metadata_request([]), hanging)
+        return set() if answer is None else {broker.node_id for broker in answer.brokers}
 
     def request_leaders_on_loop(self, names: Sequence[str], done: Any) -> None:
         """Like `refresh_topics` from the loop's thread: one attempt, no wait. Calls `done()` in any case."""
@@ -289,7 +344,7 @@ class Cluster:
                 done()
 
         try:
-            node = self.network.any_node()
+            node = self.any_node()
         except BrokerUnavailable:
             done()
             return
@@ -351,17 +406,18 @@ class Cluster:
     # ---- coordinators
 
     def coordinators(
-        self, kind: CoordinatorKind, keys: Iterable[str], *, connections: int = 1, timeout_ms: int = 30_000
+        self, kind: CoordinatorKind, keys: Iterable[str], *, connections: int = 1, timeout_ms: float | None = None
     ) -> dict[str, Node]:
         """The coordinator of each key, as a dedicated connection. `connections` spreads the keys over that many
         connections per broker, because a broker answers the requests of one connection in order."""
         wanted = list(dict.fromkeys(keys))
         missing = [key for key in wanted if (kind, key) not in self._coordinators]
+        budget = self.budget(timeout_ms)
 
         def attempt() -> Again | None:
             last = Again("the answer lacks it")
-            request = self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=missing)
-            for found in self.call_any(request, timeout_ms).coordinators:
+            request = self._coordinator_request(kind, missing)
+            for found in self.call_any(request, budget.left_ms).coordinators:
                 again = again_or_refuse(
                     m.FindCoordinatorRequest.API_KEY,
                     found.error_code,
@@ -376,13 +432,13 @@ class Cluster:
         def late(last: Again) -> None:
             raise last.error or BrokerUnavailable(
                 f"no {kind.name.lower()} coordinator for {missing[0]!r} within the time allowed (last: {last})",
-                {"key": missing[0], "timeout_ms": timeout_ms},
+                {"key": missing[0], "timeout_ms": budget.total_ms},
             )
 
         if missing:
             until_definite(
                 attempt,
-                deadline_ms=timeout_ms,
+                deadline_ms=budget.left_ms,
                 late=late,
                 pause=self.pause,
                 pause_ms=ELECTION_BACKOFF_MS,
@@ -393,7 +449,27 @@ class Cluster:
             nodes[key] = self.network.dedicated(node, index % connections, host, port)
         return nodes
 
-    def coordinator(self, kind: CoordinatorKind, key: str, timeout_ms: int = 30_000) -> Node:
+    def coordinator_id(self, kind: CoordinatorKind, key: str) -> int:
+        """The broker id of the coordinator that a key was last found at, -1 where none is known."""
+        found = self._coordinators.get((kind, key))
+        return -1 if found is None else found[0]
+
+    def look_for_coordinators(self, kind: CoordinatorKind, asked: Mapping[str, int]) -> dict[str, int]:
+        """Those of the keys that have another coordinator than the one that was asked and hangs, by a broker that
+        answers at once: key -> broker id. They are found there from now on.
+        """
+        answer = self._others.ask(self._coordinator_request(kind, sorted(asked)), set(asked.values()))
+        moved: dict[str, int] = {}
+        for found in answer.coordinators if answer is not None else ():
+            if found.error_code == Code.NONE and found.key in asked and found.node_id != asked[found.key]:
+                self._coordinators[kind, found.key] = (found.node_id, found.host, found.port)
+                moved[found.key] = found.node_id
+        return moved
+
+    def _coordinator_request(self, kind: CoordinatorKind, keys: Sequence[str]) -> Build:
+        return self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=list(keys))
+
+    def coordinator(self, kind: CoordinatorKind, key: str, timeout_ms: float | None = None) -> Node:
         """The coordinator of one key."""
         return self.coordinators(kind, [key], timeout_ms=timeout_ms)[key]
 

@@ -98,7 +98,7 @@ def not_found_error(kind: str, key: str, action: Action, code: int) -> ExactlyOn
     return ProtocolViolation(f"FindCoordinator answered {name_of(code)} for {key!r}", facts)
 
 
-def no_answer(request_class: type[Any], key: str, last: str, deadline_ms: int) -> OutcomeUnknown:
+def no_answer(request_class: type[Any], key: str, last: str, deadline_ms: float) -> OutcomeUnknown:
     """The error where time was over before an answer was definite. `last`: why the last one was not."""
     api = m.api_name(request_class.API_KEY)
     return OutcomeUnknown(

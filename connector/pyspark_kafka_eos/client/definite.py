@@ -1,6 +1,6 @@
 """The loop that repeats a request until its answer is definite, and what counts as not definite yet.
 
-Owns: the deadline, the pauses, which codes are worth another try.
+Owns: the budget of time, the pauses, which codes are worth another try.
 Does not know: who is asked, what an answer means.
 Invariants:
 - A lost connection or an unreachable broker proves nothing, so the request is retried.
@@ -33,6 +33,32 @@ NEW_TOPIC_MS = 2_000
 would reject it on a busy cluster; double only delays the error for a misspelt name."""
 
 
+LEAST_REQUEST_MS = 1_000
+"""The least time that one request gets, also at the end of a budget: a request that times out takes its connection with
+it, and what others have on their way there. With half, a busy broker loses connections; with double, a question ends
+so much later than asked.
+"""
+
+
+class Budget:
+    """The time of one question, from now on. Each part of it gets what is left: the search for a coordinator, a
+    request, the look at another broker. Steady clock; `total_ms` as it was at first, for messages.
+    """
+
+    def __init__(self, total_ms: float) -> None:
+        self.total_ms = total_ms
+        self._until_s = runtime.monotonic() + total_ms / 1000
+
+    @property
+    def left_ms(self) -> float:
+        """What is left, 0 where nothing is."""
+        return max(0.0, (self._until_s - runtime.monotonic()) * 1000)
+
+    def request_ms(self, most_ms: int) -> int:
+        """How long one request may take: `most_ms` (kafka.request.timeout.ms), or what is left."""
+        return int(min(most_ms, max(self.left_ms, LEAST_REQUEST_MS)))
+
+
 @dataclass(frozen=True)
 class Again:
     """A result that is not definite: the reason, and whether another broker must be found first (`moved`).
@@ -63,7 +89,7 @@ def until_definite(
     BrokerUnavailable counts as `Again`. There is at least one attempt, and none follows one that ends after
     the deadline.
     """
-    deadline = runtime.monotonic() + deadline_ms / 1000
+    budget = Budget(deadline_ms)
     while True:
         try:
             found = attempt()
@@ -72,7 +98,7 @@ def until_definite(
             last = found
         except BrokerUnavailable as error:
             last = Again(str(error), error=error)
-        if runtime.monotonic() >= deadline:
+        if budget.left_ms <= 0:
             return late(last)
         pause(pause_ms)
 

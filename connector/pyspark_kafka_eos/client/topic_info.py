@@ -60,7 +60,7 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
     return TopicInfo(topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id)
 
 
-def left_out(name: str, timeout_ms: int) -> BrokerUnavailable:
+def left_out(name: str, timeout_ms: float) -> BrokerUnavailable:
     """The error where every answer left the topic out, or had no partition of it."""
     return BrokerUnavailable(
         f"no broker answered with the partitions of topic {name!r} within the time allowed",

@@ -22,9 +22,6 @@ from pyspark_kafka_eos.client.requests.transactions import TransactionView
 from pyspark_kafka_eos.commit.fates import places_of
 from pyspark_kafka_eos.model import Seal, SealedPartition
 
-_WAIT_MS = 30_000
-"""As long as the question about the producers may take, beside which it is asked."""
-
 _ANOTHERS = frozenset({"Empty", "Ongoing", "PrepareCommit", "CompleteCommit"})
 """States that an id has under a newer identity only after somebody has initialised it: the coordinator itself raises
 the epoch where it aborts after the timeout, and that ends as an abort (KIP-890). An initialisation begins with such an
@@ -137,7 +134,7 @@ def log_starts(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict
     transaction open.
     """
     with suppress(UnknownTopic):
-        return Offsets(cluster).earliest(sorted(partitions), _WAIT_MS)
+        return Offsets(cluster).earliest(sorted(partitions))
     return {}
 
 

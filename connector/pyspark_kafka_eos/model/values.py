@@ -89,6 +89,7 @@ class ClientSettings:
     bootstrap_servers: tuple[str, ...]
     client_id: str = "kafka-eos"
     request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
     max_in_flight: int = 5
     metadata_max_age_ms: int = 300_000

@@ -102,6 +102,12 @@ BOTH: dict[str, Row] = {
     "request.timeout.ms": Use(
         "request_timeout_ms", MILLISECONDS, str(_CLIENT.request_timeout_ms), "longest wait for one answer"
     ),
+    "default.api.timeout.ms": Use(
+        "api_timeout_ms",
+        MILLISECONDS,
+        str(_CLIENT.api_timeout_ms),
+        "longest wait for a definite answer, with all tries and all brokers that are asked",
+    ),
     "metadata.max.age.ms": Use(
         "metadata_max_age_ms",
         MILLISECONDS,
@@ -267,7 +273,6 @@ CONSUMER: dict[str, Row] = {
         {
             "max.poll.records": "maxOffsetsPerTrigger bounds a micro-batch",
             "fetch.max.bytes fetch.max.wait.ms fetch.min.bytes max.partition.fetch.bytes": _FETCH,
-            "default.api.timeout.ms": "kafka.request.timeout.ms bounds one answer",
             "group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms": _GROUP,
             "max.poll.interval.ms partition.assignment.strategy session.timeout.ms": _GROUP,
             "internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported": _GROUP,

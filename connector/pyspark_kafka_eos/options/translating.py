@@ -105,7 +105,9 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def _check_timeouts(values: dict[str, Any], problems: list[str]) -> None:
-    """A delivery contains at least one request (KIP-91): a default gives way to the user's value."""
+    """A delivery contains at least one request (KIP-91), and so does an answer that is waited for (KIP-533): a default
+    gives way to the user's value.
+    """
     request, delivery = values.get("request_timeout_ms"), values.get("delivery_timeout_ms")
     if request is not None and delivery is not None and delivery < request:
         problems.append(
@@ -116,3 +118,13 @@ def _check_timeouts(values: dict[str, Any], problems: list[str]) -> None:
         values["delivery_timeout_ms"] = max(request, ClientSettings.delivery_timeout_ms)
     elif delivery is not None and request is None:
         values["request_timeout_ms"] = min(delivery, ClientSettings.request_timeout_ms)
+    one, whole = values.get("request_timeout_ms") or ClientSettings.request_timeout_ms, values.get("api_timeout_ms")
+    if whole is None:
+        values["api_timeout_ms"] = max(one, ClientSettings.api_timeout_ms)
+    elif request is not None and whole < request:
+        problems.append(
+            f"kafka.default.api.timeout.ms ({whole}) is less than kafka.request.timeout.ms ({request}): an answer that is "
+            "waited for takes at least one request"
+        )
+    elif whole < one:
+        values["request_timeout_ms"] = whole

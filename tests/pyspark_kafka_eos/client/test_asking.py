@@ -15,7 +15,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client import definite
 from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leader, ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
-from pyspark_kafka_eos.client.definite import Again, again_or_refuse, until_definite
+from pyspark_kafka_eos.client.definite import Again, Budget, again_or_refuse, until_definite
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 FETCH: int = m.FetchRequest.API_KEY
@@ -147,20 +147,23 @@ class FakeCluster:
     def pause(self, delay_ms: float) -> None:
         self.clock.pause(delay_ms)
 
-    def coordinator(self, _kind: CoordinatorKind, key: str) -> str:
+    def coordinator_id(self, _kind: CoordinatorKind, _key: str) -> int:
+        return 1
+
+    def coordinator(self, _kind: CoordinatorKind, key: str, _timeout_ms: float) -> str:
         self.events.append(f"find {key}")
         return "node"
 
     def forget_coordinator(self, _kind: CoordinatorKind, key: str) -> None:
         self.events.append(f"forget {key}")
 
-    def call(self, node: object, _request: object) -> object:
+    def call(self, node: object, _request: object, _budget: Budget, *, elsewhere: object) -> object:
         found = self.answers[node].pop(0)
         if isinstance(found, Exception):
             raise found
         return found
 
-    def call_many(self, calls: Sequence[tuple[int, Any]]) -> list[object]:
+    def call_many(self, calls: Sequence[tuple[int, Any]], _budget: Budget, *, elsewhere: object) -> list[object]:
         self.events.append("; ".join(f"{node}: {','.join(map(str, asked))}" for node, asked in calls))
         return [self.answers[node].pop(0) for node, _ in calls]
 
@@ -170,12 +173,12 @@ class FakeCluster:
     def leader(self, where: TopicPartition) -> int:
         return self.leaders.get(where, -1)
 
-    def topic(self, name: str, *, refresh: bool = False, timeout_ms: int = 0) -> FakeCluster:
+    def topic(self, name: str, *, refresh: bool = False, timeout_ms: float = 0) -> FakeCluster:
         if refresh:
             self.refresh_topics([name], timeout_ms)
         return self
 
-    def refresh_topics(self, names: Sequence[str], _timeout_ms: int) -> None:
+    def refresh_topics(self, names: Sequence[str], _timeout_ms: float) -> None:
         self.events.append(f"refresh {','.join(names)}")
         self.leaders.update(self.elected)
 
@@ -242,7 +245,7 @@ def leaders_say(cluster: FakeCluster, wanted: Sequence[TopicPartition]) -> dict[
 class Wide(FakeCluster):
     """Its topic has three partitions."""
 
-    def topic(self, name: str, *, refresh: bool = False, timeout_ms: int = 0) -> Any:
+    def topic(self, name: str, *, refresh: bool = False, timeout_ms: float = 0) -> Any:
         super().topic(name, refresh=refresh, timeout_ms=timeout_ms)
         return type("Topic", (), {"leaders": (-1,) * self.width})
 

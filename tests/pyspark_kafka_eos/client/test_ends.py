@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -19,6 +19,7 @@ from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import Budget
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 
 REQUEST = EndRequest("pipe.driver", ProducerIdentity(7, 3), True, 1)
@@ -39,13 +40,23 @@ class Scripted:
         self.network = self
         self.sent = 0
 
-    def coordinators(self, _kind: object, keys: Sequence[str], *, connections: int) -> dict[str, int]:
+    def budget(self, total_ms: float) -> Budget:
+        return Budget(total_ms)
+
+    def coordinator_id(self, _kind: object, _key: str) -> int:
+        return 1
+
+    def coordinators(
+        self, _kind: object, keys: Sequence[str], *, connections: int, timeout_ms: float
+    ) -> dict[str, int]:
         failure = next(self._searches, None)
         if failure is not None:
             raise failure
         return dict.fromkeys(keys, connections)
 
-    def call_many(self, requests: Sequence[tuple[int, m.Message]], *, sent: Callable[[], None] | None) -> list[object]:
+    def call_many(
+        self, requests: Sequence[tuple[int, m.Message]], _budget: Budget, *, sent: object, elsewhere: object
+    ) -> list[object]:
         self.sent += len(requests)
         answer = next(self._answers)
         if isinstance(answer, Exception) and not isinstance(answer, ExactlyOnceError):

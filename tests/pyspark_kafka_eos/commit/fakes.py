@@ -21,7 +21,8 @@ import pytest
 from kafka_core.protocol import messages as m
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.client.net.network import Answer, Done, Network, Node
+from pyspark_kafka_eos.client.net.network import Answer, Done, Elsewhere, Network, Node
+from pyspark_kafka_eos.client.others import OtherBrokers
 from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.wire.versions import Request, Versions, built
@@ -80,7 +81,7 @@ class NodeNetwork(Network):
     def known_versions(self) -> list[Versions]:
         return [self.versions_of(node) for node in self.kafka.brokers]
 
-    def any_node(self) -> Node:
+    def any_node(self, but: Collection[int] = ()) -> Node:
         return self.kafka.brokers[0]
 
     def brokers(self) -> list[int]:
@@ -124,6 +125,7 @@ class NodeNetwork(Network):
         timeout_ms: int | None = None,
         *,
         sent: Callable[[], None] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> list[Answer]:
         with self._one_at_a_time:
             made = [(built(request, self.versions_of(node)), node) for node, request in requests]
@@ -149,6 +151,7 @@ class NodeCluster(Cluster):
         self.lacked_until_s = {}
         self._coordinators = {}
         self._cluster_id = None
+        self._others = OtherBrokers(self.network)
         self.features = {"transaction.version": kafka.version}
 
     def pause(self, delay_ms: float = 20) -> None:  # type: ignore[override]

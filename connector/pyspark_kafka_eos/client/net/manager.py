@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import ssl
+from collections.abc import Collection
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -108,6 +109,23 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         # The first connection has one attempt and no memory: its caller gets the refusal.
         if self.bootstrapped and isinstance(error, REFUSED):
             self._refused[node_id] = (runtime.monotonic() + _REFUSED_FOR_S, error)
+
+    def least_loaded_node(self, but: Collection[int] = ()) -> Any:
+        """The broker with the fewest requests on their way, of `but` only where there is no other; None where none may
+        be connected to now.
+        """
+        others = [each.node_id for each in self.cluster.brokers() if each.node_id not in but]
+        ready = [each for each in others if self.connection_delay(each) <= 0]
+        if not but or not ready:
+            return super().least_loaded_node()
+
+        def load(node: int) -> tuple[bool, int]:
+            connection = self._conns.get(node)
+            if connection is None:
+                return True, 0
+            return not connection.connected, len(connection.in_flight_requests)
+
+        return min(ready, key=load)
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         """A transport to a node that is ready for Kafka's bytes; KafkaError with the cause where that fails."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +40,10 @@ Node = int | str
 
 Answer = Message | ExactlyOnceError
 Done = Callable[[Answer], None]
+Elsewhere = Callable[[Sequence[int]], Mapping[int, Answer]]
+"""Numbers of requests that nobody has answered yet -> the answers that were got elsewhere, or the errors with which
+they are given up. What comes for those later is dropped.
+"""
 
 _RECEIVE_MAX_BYTES = 128 * 1024 * 1024
 """Largest answer accepted. Brokers send one batch whatever fetch.max.bytes is, and topics may allow tens of
@@ -151,9 +155,11 @@ class Network:
         open_now = [each for each in list(self._manager._conns.values()) if each.connected]
         return known + [_versions(each, each.node_id) for each in open_now]
 
-    def any_node(self) -> Node:
-        """The least loaded broker; BrokerUnavailable where none is known to be reachable."""
-        node = self._manager.least_loaded_node()
+    def any_node(self, but: Collection[int] = ()) -> Node:
+        """The least loaded broker, and one of `but` only where there is no other; BrokerUnavailable where none is known
+        to be reachable.
+        """
+        node = self._manager.least_loaded_node(but)
         if node is None:
             raise BrokerUnavailable("no broker of the cluster can be reached right now", self._where())
         return node  # type: ignore[no-any-return]
@@ -274,12 +280,14 @@ class Network:
         timeout_ms: int | None = None,
         *,
         sent: Callable[[], None] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> list[Answer]:
         """Send the requests and wait for every answer, in the order given. Not from the loop's thread.
 
         At most `MOST_UNANSWERED` are on their way at once. Bounded by one request timeout (`timeout_ms`, else the
         settings') and two more for connecting, from the last answer on. `sent` is called on the loop's thread a moment
-        after all requests were queued: they are in flight, most likely the last ones unanswered.
+        after all requests were queued: they are in flight, most likely the last ones unanswered. `elsewhere` is called
+        on the caller's thread for each second in which an answer is missing.
         """
         asked = _Asked(self, requests, timeout_ms, sent)
         if requests:
@@ -292,6 +300,8 @@ class Network:
                     raise BrokerUnavailable("the connections were closed while requests were unanswered", self._where())
                 if asked.left < waiting_for:
                     waiting_for, deadline = asked.left, runtime.monotonic() + allowed_ms / 1000
+                for index, answer in (elsewhere(asked.missing()) if elsewhere is not None else {}).items():
+                    self.on_loop(functools.partial(asked.take, index, answer))
                 if runtime.monotonic() >= deadline:
                     raise BrokerUnavailable(
                         f"requests neither got an answer nor timed out within {allowed_ms:.0f} ms",
@@ -339,9 +349,10 @@ class Network:
         refusal = refusals.refusal_of(error, address, self._asked)
         if isinstance(refusal, AuthorizationFailed):
             return refusal
+        at = "" if known is None else f" ({address})"
         unavailable = TokenUnavailable if isinstance(refusals.root_of(error), TokenUnavailable) else BrokerUnavailable
         return unavailable(
-            f"no answer from broker {node}: {refusals.reason_of(error)}",
+            f"no answer from broker {node}{at}: {refusals.reason_of(error)}",
             self._where(),
         )
 
@@ -365,6 +376,7 @@ class _Asked:
         self.finished = runtime.event()
         self._network, self._requests, self._timeout_ms, self._sent = network, requests, timeout_ms, sent
         self._following, self._sending = 0, False
+        self._on_way: set[int] = set()
 
     def send(self) -> None:
         """Send as many as may be on their way."""
@@ -373,15 +385,25 @@ class _Asked:
         if self._sending or self._following == total:
             return
         self._sending = True
-        while self._following < total and self._following + self.left - total < MOST_UNANSWERED:
+        while self._following < total and len(self._on_way) < MOST_UNANSWERED:
             index, (node, request) = self._following, self._requests[self._following]
             self._following += 1
-            self._network.send_on_loop(node, request, functools.partial(self._answered, index), self._timeout_ms)
+            if self.answers[index] is None:
+                self._on_way.add(index)
+                self._network.send_on_loop(node, request, functools.partial(self.take, index), self._timeout_ms)
         self._sending = False
         if self._sent is not None and self._following == total:
             self._network.later(_ON_THE_WAY_MS, self._sent)
 
-    def _answered(self, index: int, answer: Answer) -> None:
+    def missing(self) -> list[int]:
+        """The numbers of the requests without an answer. From any thread."""
+        return [index for index, answer in enumerate(self.answers) if answer is None]
+
+    def take(self, index: int, answer: Answer) -> None:
+        """Keep the first answer to a request, or the error with which it is given up."""
+        if self.answers[index] is not None:
+            return
+        self._on_way.discard(index)
         self.answers[index] = answer
         self.left -= 1
         if self.left == 0:

@@ -43,7 +43,10 @@ from kafka_core.errors import BrokerUnavailable, DataLoss, ExactlyOnceError, Unk
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 from kafka_core.values import DEFAULT_UNPACKED_BYTES, TopicPartition
+from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import Budget
+from pyspark_kafka_eos.client.elsewhere import LOOK_AFTER_S
 from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.net.network import Answer, Node, answers_within_ms
 from pyspark_kafka_eos.client.reading import absence
@@ -99,6 +102,7 @@ class _Asked:
     sent: float = field(default_factory=runtime.monotonic)
     took_ms: float = 0.0
     answer: Answer = None
+    given_up: bool = False
 
 
 _Ranges = dict[TopicPartition, FetchProgress]
@@ -145,12 +149,12 @@ class Fetcher:
         """
         progress = {each.where: FetchProgress.unread(each) for each in ranges if each.start < each.end}
         inbox: SimpleQueue[_Asked] = SimpleQueue()
-        asked: set[int] = set()
+        asked: dict[int, _Asked] = {}
         self._find_leaders(progress, set())
         self._ask(progress, asked, inbox)
         while progress:
-            one = self._next_answer(inbox)
-            asked.discard(one.leader)
+            one = self._next_answer(inbox, asked)
+            del asked[one.leader]
             visible = self._advance(one, progress)
             for where in [where for where, each in progress.items() if each.done]:
                 del progress[where]
@@ -159,20 +163,32 @@ class Fetcher:
             for offsets, batches in visible:
                 yield from columns_of(offsets, batches, self.schema, self.max_unpacked_bytes)
 
-    def _next_answer(self, inbox: SimpleQueue[_Asked]) -> _Asked:
-        within_ms = answers_within_ms(self.cluster.settings)
-        try:
-            return inbox.get(timeout=within_ms / 1000)
-        except Empty:
-            raise BrokerUnavailable(
-                f"a fetch neither got an answer nor timed out within {within_ms:.0f} ms; "
-                "nothing is concluded from this",
-                {"timeout_ms": within_ms},
-            ) from None
+    def _next_answer(self, inbox: SimpleQueue[_Asked], asked: Mapping[int, _Asked]) -> _Asked:
+        """The next request that is answered, or that is given up because another broker leads its partitions now."""
+        waiting = list(asked.values())
+        groups, leaders = [list(each.epochs) for each in waiting], [each.leader for each in waiting]
+        watched = elsewhere.at_leaders(self.cluster, groups, leaders)
+        budget = Budget(answers_within_ms(self.cluster.settings))
+        while budget.left_ms > 0:
+            with suppress(Empty):
+                one = inbox.get(timeout=LOOK_AFTER_S)
+                if one.given_up:
+                    continue
+                return one
+            for index, why in watched(range(len(waiting))).items():
+                one = waiting[index]
+                one.given_up, one.answer = True, why
+                one.took_ms = (runtime.monotonic() - one.sent) * 1000
+                return one
+        raise BrokerUnavailable(
+            f"a fetch neither got an answer nor timed out within {budget.total_ms:.0f} ms; "
+            "nothing is concluded from this",
+            {"timeout_ms": budget.total_ms},
+        )
 
     # ---- asking
 
-    def _ask(self, progress: _Ranges, asked: set[int], inbox: SimpleQueue[_Asked]) -> None:
+    def _ask(self, progress: _Ranges, asked: dict[int, _Asked], inbox: SimpleQueue[_Asked]) -> None:
         while progress:
             held = self._held_back(progress)
             by_leader: dict[int, list[TopicPartition]] = {}
@@ -183,8 +199,7 @@ class Fetcher:
             share = max(self.fetch_bytes // max(1, len(by_leader)), min(_SMALLEST_FETCH_BYTES, self.fetch_bytes))
             for leader, group in by_leader.items():
                 if leader not in asked:
-                    asked.add(leader)
-                    self._send_fetch(leader, [progress[where] for where in group], share, inbox)
+                    asked[leader] = self._send_fetch(leader, [progress[where] for where in group], share, inbox)
             if asked or not progress:
                 return
             for where in leaderless:
@@ -192,7 +207,9 @@ class Fetcher:
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in leaderless})
 
-    def _send_fetch(self, leader: int, wanted: Sequence[FetchProgress], share: int, inbox: SimpleQueue[_Asked]) -> None:
+    def _send_fetch(
+        self, leader: int, wanted: Sequence[FetchProgress], share: int, inbox: SimpleQueue[_Asked]
+    ) -> _Asked:
         wait_ms = max(each.wait_ms for each in wanted)
         request = self._request(wanted, share, wait_ms)
         one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
@@ -200,11 +217,13 @@ class Fetcher:
         node: Node = leader if wait_ms <= FIRST_WAIT_MS else network.named(leader, PATIENT_CONNECTION)
 
         def done(answer: Answer) -> None:
-            one.took_ms = (runtime.monotonic() - one.sent) * 1000
-            one.answer = answer
-            inbox.put(one)
+            if not one.given_up:
+                one.took_ms = (runtime.monotonic() - one.sent) * 1000
+                one.answer = answer
+                inbox.put(one)
 
         network.on_loop(lambda: network.send_on_loop(node, request, done))
+        return one
 
     def _epoch(self, each: FetchProgress) -> int:
         # Stale metadata may name an older leader than the range was planned with: the newer counts.

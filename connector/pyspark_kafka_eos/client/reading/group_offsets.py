@@ -21,7 +21,7 @@ from pyspark_kafka_eos.client.wire.versions import Build
 from pyspark_kafka_eos.model import GroupOffset, GroupOffsets, placed
 
 
-def commit_group_offsets(cluster: Cluster, group: str, offsets: GroupOffsets, deadline_ms: int = 30_000) -> None:
+def commit_group_offsets(cluster: Cluster, group: str, offsets: GroupOffsets, deadline_ms: float | None = None) -> None:
     """Commit these offsets to the group. Repeating the commit changes nothing, so an unanswered request is
     sent again.
 
@@ -31,12 +31,13 @@ def commit_group_offsets(cluster: Cluster, group: str, offsets: GroupOffsets, de
     """
     if not offsets:
         return
+    budget = cluster.budget(deadline_ms)
 
     def late(last: Again) -> None:
         raise BrokerUnavailable(
             f"the offsets of group {group!r} got no definite answer within the time allowed (last: {last}); they may "
             "or may not be committed",
-            {"group": group, "timeout_ms": deadline_ms},
+            {"group": group, "timeout_ms": budget.total_ms},
         )
 
     ask_coordinator(
@@ -45,7 +46,7 @@ def commit_group_offsets(cluster: Cluster, group: str, offsets: GroupOffsets, de
         group,
         lambda: _request(cluster, group, offsets),
         lambda answer: _judge(group, offsets, answer),
-        deadline_ms=deadline_ms,
+        deadline_ms=budget.left_ms,
         late=late,
     )
 

@@ -18,6 +18,7 @@ from kafka_core.errors import ExactlyOnceError
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, action_for, name_of
 from kafka_core.values import TopicPartition, by_topic
+from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.asking import group_by_leader
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import LogMark, each_partition, refusal
@@ -73,7 +74,8 @@ def ask_epochs(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> E
     unsettled = dict.fromkeys(groups.pop(-1, ()), "no leader")
     found = EpochAnswers({}, unsettled)
     calls = [(leader, _request(cluster, known, group)) for leader, group in groups.items()]
-    for group, answer in zip(groups.values(), cluster.network.call_many(calls), strict=True):
+    watched = elsewhere.at_leaders(cluster, list(groups.values()), list(groups))
+    for group, answer in zip(groups.values(), cluster.call_many(calls, elsewhere=watched), strict=True):
         if isinstance(answer, ExactlyOnceError):
             unsettled |= dict.fromkeys(group, str(answer))
             continue

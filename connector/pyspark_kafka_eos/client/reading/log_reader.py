@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from kafka_core import runtime
 from kafka_core.errors import BrokerUnavailable
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.client.definite import Again, again_or_refuse
+from pyspark_kafka_eos.client.definite import Again, Budget, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
 from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.records import BatchInfo, scan
@@ -60,7 +59,7 @@ def read_raw(
     *,
     max_bytes: int = 4 * 1024 * 1024,
     isolation: int = READ_UNCOMMITTED,
-    timeout_ms: int = 30_000,
+    timeout_ms: float | None = None,
     max_wait_ms: int = 100,
     connection: str | None = None,
     topic_id: str = "",
@@ -72,22 +71,22 @@ def read_raw(
     topic that the offset was found in, empty for any of the name. Raises BrokerUnavailable where neither records nor
     the log's end are known after `timeout_ms`; AuthorizationFailed without READ on the topic.
     """
-    deadline = runtime.monotonic() + timeout_ms / 1000
+    budget = cluster.budget(timeout_ms)
     ask = _Ask(offset, max_bytes, isolation, max_wait_ms, topic_id)
     while True:
-        read = _fetch(cluster, where, ask, timeout_ms, connection)
+        read = _fetch(cluster, where, ask, budget, connection)
         if read.out_of_range or _first(read.records, offset) is not None:
             return read
         end = read.last_stable_offset if isolation else read.high_watermark
-        if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, timeout_ms, connection)):
+        if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, budget, connection)):
             return read
-        if runtime.monotonic() >= deadline:
+        if budget.left_ms <= 0:
             raise BrokerUnavailable(
                 f"{where} returned no records from offset {offset} on within the time allowed, although it "
                 f"ends at {end}; nothing is concluded from this; its remote store may be down or slow. If "
                 "the topic is compacted and its last records are gone, the next record that is written to "
                 "the partition ends the wait",
-                {"partition": str(where), "offset": offset, "end": end, "timeout_ms": timeout_ms},
+                {"partition": str(where), "offset": offset, "end": end, "timeout_ms": budget.total_ms},
             )
         cluster.pause(_EMPTY_PAUSE_MS)
         # Brokers return a whole batch even where it is larger; bytes without one mean that it was cut.
@@ -110,7 +109,7 @@ def first_batch(
     """The first batch in the log at or after an offset, committed or not, if one answer contains it. None
     proves nothing. `topic_id` as in `read_raw`."""
     ask = _Ask(offset, 1, READ_UNCOMMITTED, 0, topic_id)
-    return _first(_fetch(cluster, where, ask, timeout_ms, None).records, offset)
+    return _first(_fetch(cluster, where, ask, Budget(timeout_ms), None).records, offset)
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ class _Ask:
     topic_id: str
 
 
-def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, connection: str | None) -> RawRead:
+def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, budget: Budget, connection: str | None) -> RawRead:
     def build() -> FetchBuild:
         epoch = cluster.leader_epoch(where)
         wanted = fetch_partition(where.partition, ask.offset, epoch, ask.max_bytes)
@@ -212,7 +211,7 @@ def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, 
             max_wait_ms=ask.max_wait_ms,
         )
 
-    partition = _ask_leader(cluster, where, build, timeout_ms, connection, ask.topic_id)
+    partition = _ask_leader(cluster, where, build, budget, connection, ask.topic_id)
     return RawRead(
         records=partition.records or b"",
         high_watermark=partition.high_watermark,
@@ -228,10 +227,10 @@ def _first(records: bytes | memoryview, offset: int) -> BatchInfo | None:
 
 
 def _is_open_behind(
-    cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, timeout_ms: int, connection: str | None
+    cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, budget: Budget, connection: str | None
 ) -> bool:
     """Whether compaction has removed all before the last stable offset: the first batch is then behind it."""
-    read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, connection)
+    read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), budget, connection)
     first = _first(read.records, ask.offset)
     return first is not None and first.base_offset >= stable
 
@@ -252,7 +251,7 @@ def _ask_leader(
     cluster: Cluster,
     where: TopicPartition,
     build: Callable[[], FetchBuild],
-    timeout_ms: int,
+    budget: Budget,
     connection: str | None = None,
     topic_id: str = "",
 ) -> m.Message:
@@ -275,7 +274,7 @@ def _ask_leader(
     def late(last: Again) -> m.Message:
         raise BrokerUnavailable(
             f"{where} could not be read within the time allowed (last: {last})",
-            {"partition": str(where), "timeout_ms": timeout_ms},
+            {"partition": str(where), "timeout_ms": budget.total_ms},
         )
 
-    return ask_leader(cluster, where, build, judge, deadline_ms=timeout_ms, late=late, connection=connection)
+    return ask_leader(cluster, where, build, judge, deadline_ms=budget.left_ms, late=late, connection=connection)

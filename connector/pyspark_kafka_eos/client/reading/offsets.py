@@ -77,7 +77,7 @@ class Offsets:
         topics: Iterable[str],
         *,
         patience_ms: int = 0,
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
         expected: Iterable[TopicPartition] = (),
     ) -> list[TopicPartition]:
         """All partitions of these topics now, in order. Raises UnknownTopic where a topic is missing for
@@ -117,7 +117,9 @@ class Offsets:
         answer = self.cluster.call_any(request)
         return sorted(topic.name for topic in answer.topics if not topic.is_internal)
 
-    def earliest(self, partitions: Iterable[TopicPartition], deadline_ms: int = 60_000) -> dict[TopicPartition, int]:
+    def earliest(
+        self, partitions: Iterable[TopicPartition], deadline_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
         found = self._definite(dict.fromkeys(partitions, EARLIEST), READ_UNCOMMITTED, deadline_ms)
         return {where: each.offset for where, each in found.items()}
@@ -126,7 +128,7 @@ class Offsets:
         self,
         partitions: Iterable[TopicPartition],
         isolation: str = READ_COMMITTED,
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
     ) -> dict[TopicPartition, int]:
         """One past the last offset that a reader of this isolation level may read: the last stable offset for
         read_committed, the high watermark for read_uncommitted."""
@@ -136,7 +138,7 @@ class Offsets:
         self,
         partitions: Iterable[TopicPartition],
         isolation: str = READ_COMMITTED,
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
         *,
         known: Mapping[TopicPartition, LogMark] | None = None,
     ) -> dict[TopicPartition, LogEnd]:
@@ -152,7 +154,7 @@ class Offsets:
         self,
         times_ms: Mapping[TopicPartition, int],
         isolation: str = READ_COMMITTED,
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
     ) -> dict[TopicPartition, int | None]:
         """The first offset whose record is not older than the partition's time (ms since 1970); None where there is
         no such record."""
@@ -160,10 +162,11 @@ class Offsets:
         return {where: None if each.offset < 0 else each.offset for where, each in found.items()}
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, deadline_ms: int = 60_000
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, deadline_ms: float | None = None
     ) -> dict[TopicPartition, GroupOffset]:
         """The offsets that a consumer group has committed, of these partitions or of all; a partition without one is
         left out. Waits for open transactions that commit offsets of the group, so the answer is stable."""
+        budget = self.cluster.budget(deadline_ms)
         wanted = None if partitions is None else sorted(set(partitions))
         if wanted == []:
             return {}
@@ -176,15 +179,16 @@ class Offsets:
             raise BrokerUnavailable(
                 f"the committed offsets of group {group!r} were not found within the time allowed "
                 f"(last: {last}); a transaction that commits offsets of this group may still be open",
-                {"group": group, "timeout_ms": deadline_ms},
+                {"group": group, "timeout_ms": budget.total_ms},
             )
 
-        return self._ask_group(group, wanted, judge, late, deadline_ms)
+        return self._ask_group(group, wanted, judge, late, budget.left_ms)
 
-    def unstable(self, group: str, deadline_ms: int = 60_000) -> bool:
+    def unstable(self, group: str, deadline_ms: float | None = None) -> bool:
         """Whether a transaction that replaces committed offsets of the group lacks its end, or its marker there, now.
         Does not wait for it. The broker lists no partition whose first offset is still pending.
         AuthorizationFailed where the right to read the group's offsets is missing."""
+        budget = self.cluster.budget(deadline_ms)
 
         def judge(answer: m.Message) -> bool | Again:
             answered = only(answer.groups, m.OffsetFetchRequest, f"group {group!r}")
@@ -197,10 +201,10 @@ class Offsets:
         def late(last: Again) -> bool:
             raise BrokerUnavailable(
                 f"the coordinator of group {group!r} did not list its offsets within the time allowed (last: {last})",
-                {"group": group, "timeout_ms": deadline_ms},
+                {"group": group, "timeout_ms": budget.total_ms},
             )
 
-        return self._ask_group(group, None, judge, late, deadline_ms)
+        return self._ask_group(group, None, judge, late, budget.left_ms)
 
     # ---- committed offsets
 
@@ -210,7 +214,7 @@ class Offsets:
         wanted: Sequence[TopicPartition] | None,
         judge: Callable[[m.Message], _T | Again],
         late: Callable[[Again], _T],
-        deadline_ms: int,
+        deadline_ms: float,
     ) -> _T:
         return ask_coordinator(
             self.cluster,
@@ -266,7 +270,7 @@ class Offsets:
         self,
         times: Mapping[TopicPartition, int],
         isolation: str,
-        deadline_ms: int,
+        deadline_ms: float | None,
         known: Mapping[TopicPartition, LogMark] | None = None,
     ) -> dict[TopicPartition, LogEnd]:
         found = self._list(times, isolation, deadline_ms, known)
@@ -282,10 +286,11 @@ class Offsets:
         self,
         times: Mapping[TopicPartition, int],
         isolation: str,
-        deadline_ms: int,
+        deadline_ms: float | None,
         known: Mapping[TopicPartition, LogMark] | None = None,
     ) -> dict[TopicPartition, LogEnd]:
         level = ISOLATION_LEVELS[isolation]
+        budget = self.cluster.budget(deadline_ms)
         doubted: set[str] = set()
 
         def least(where: TopicPartition) -> int:
@@ -322,7 +327,7 @@ class Offsets:
         def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
             return BrokerUnavailable(
                 f"the offsets of {where} were not found within the time allowed (last: {last}); nothing is concluded from this",
-                {"partition": str(where), "timeout_ms": deadline_ms},
+                {"partition": str(where), "timeout_ms": budget.total_ms},
             )
 
         found = ask_leaders(
@@ -331,7 +336,7 @@ class Offsets:
             build,
             lambda answer: each_partition(answer.topics),
             judge,
-            deadline_ms=deadline_ms,
+            deadline_ms=budget.left_ms,
             late=late,
         )
         return {where: found[where] for where in times}

@@ -21,11 +21,13 @@ from kafka_core.errors import (
 )
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, name_of
+from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import (
     ELECTION_BACKOFF_MS,
     NEW_TOPIC_MS,
     Again,
+    Budget,
     again_or_refuse,
     until_definite,
 )
@@ -76,21 +78,25 @@ def _patiently(cluster: Cluster, attempt: Callable[[], T], wait_ms: float) -> T:
     return until_definite(try_it, deadline_ms=wait_ms, late=late, pause=cluster.pause, pause_ms=ELECTION_BACKOFF_MS)
 
 
-def broker_settings(cluster: Cluster, names: Sequence[str], timeout_ms: int = 30_000) -> dict[str, str | None] | None:
+def broker_settings(
+    cluster: Cluster, names: Sequence[str], timeout_ms: float | None = None
+) -> dict[str, str | None] | None:
     """Settings of an arbitrary broker, by name; None where the right to read them is missing."""
+
+    budget = cluster.budget(timeout_ms)
 
     def attempt() -> dict[str, str | None] | None:
         # A broker killed a moment ago is still listed, so each attempt may choose another one.
-        node = cluster.network.any_node()
-        return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
+        node = cluster.any_node()
+        return _settings(cluster, _BROKER_RESOURCE, str(node), names, budget, node)
 
     def late(last: Again) -> dict[str, str | None] | None:
         raise BrokerUnavailable(
             f"no broker returned its settings within the time allowed (last: {last})",
-            {"timeout_ms": timeout_ms},
+            {"timeout_ms": budget.total_ms},
         )
 
-    return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)
+    return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int:
@@ -150,10 +156,15 @@ def settings_of_topics(
 
 
 def _settings(
-    cluster: Cluster, kind: int, name: str, names: Sequence[str], node: int | str | None = None
+    cluster: Cluster,
+    kind: int,
+    name: str,
+    names: Sequence[str],
+    budget: Budget | None = None,
+    node: int | str | None = None,
 ) -> dict[str, str | None] | None:
     request = _question(cluster, kind, [name], names)
-    answer = cluster.call_any(request) if node is None else cluster.call(node, request)
+    answer = cluster.call_any(request) if node is None else cluster.call(node, request, budget)
     result = only(answer.results, m.DescribeConfigsRequest, repr(name))
     if result.error_code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED):
         return None
@@ -199,13 +210,15 @@ def ensure_topic(
 
 
 def create_topic(
-    cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], timeout_ms: int = 30_000
+    cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], timeout_ms: float | None = None
 ) -> bool:
     """Create a topic with the broker's default replication; False if it already exists."""
-    request = creation_request(cluster, NewTopic(name, partitions, settings=settings), timeout_ms=timeout_ms)
+    budget = cluster.budget(timeout_ms)
+    topic = NewTopic(name, partitions, settings=settings)
+    request = creation_request(cluster, topic, timeout_ms=budget.request_ms(cluster.settings.request_timeout_ms))
 
     def attempt() -> bool | Again:
-        result = only(cluster.call_any(request, timeout_ms).topics, m.CreateTopicsRequest, repr(name))
+        result = only(cluster.call_any(request, budget.left_ms).topics, m.CreateTopicsRequest, repr(name))
         if result.error_code == Code.NONE:
             return True
         if result.error_code == Code.TOPIC_ALREADY_EXISTS:
@@ -228,14 +241,14 @@ def create_topic(
     def late(last: Again) -> bool:
         raise BrokerUnavailable(
             f"topic {name!r} was not created within the time allowed, or its creation was not confirmed (last: {last})",
-            {"topic": name, "timeout_ms": timeout_ms},
+            {"topic": name, "timeout_ms": budget.total_ms},
         )
 
-    return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)
+    return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
 def list_transactions(
-    cluster: Cluster, states: Sequence[str] = (), pattern: str | None = None, timeout_ms: int = 30_000
+    cluster: Cluster, states: Sequence[str] = (), pattern: str | None = None, timeout_ms: float | None = None
 ) -> dict[str, int]:
     """Transactional id -> producer id of every transaction on any broker that this client may see; in `states` only,
     and of ids that match `pattern` as a whole. The brokers search where they can (KIP-1152, Kafka 4.1), so other
@@ -252,6 +265,7 @@ def list_transactions(
         duration_filter=-1,
         transactional_id_pattern=pattern,
     )
+    budget = cluster.budget(timeout_ms)
     mine = re.compile(pattern or ".*", re.DOTALL).fullmatch
     metadata = cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
 
@@ -260,8 +274,9 @@ def list_transactions(
         return lambda _, code: refusal(m.ListTransactionsRequest, code, f"broker {broker}", right)
 
     def attempt() -> dict[str, int] | Again:
-        brokers = [broker.node_id for broker in cluster.call_any(metadata, timeout_ms).brokers]
-        answers = cluster.network.call_many([(broker, request) for broker in brokers])
+        brokers = [broker.node_id for broker in cluster.call_any(metadata, budget.left_ms).brokers]
+        calls = [(broker, request) for broker in brokers]
+        answers = cluster.call_many(calls, budget, elsewhere=elsewhere.among_brokers(cluster, brokers))
         listed: dict[str, int] = {}
         missed: Again | None = None
         for broker, answer in zip(brokers, answers, strict=True):
@@ -284,7 +299,7 @@ def list_transactions(
         raise BrokerUnavailable(
             f"a broker could not list its transactions within the time allowed (last: {last}), so it is "
             "unknown which transactions earlier runs left open",
-            {"timeout_ms": timeout_ms},
+            {"timeout_ms": budget.total_ms},
         )
 
-    return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)
+    return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=cluster.pause, pause_ms=100)

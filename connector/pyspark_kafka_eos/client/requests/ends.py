@@ -18,6 +18,7 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, until_definite
 from pyspark_kafka_eos.client.wire.versions import Build
@@ -71,7 +72,7 @@ class EndAnswer:
 def end_many(
     cluster: Cluster,
     requests: Sequence[EndRequest],
-    deadline_ms: int = 60_000,
+    deadline_ms: float | None = None,
     *,
     sent: Callable[[], None] | None = None,
 ) -> list[EndAnswer]:
@@ -85,6 +86,7 @@ def end_many(
     handed_over = False
     answers: list[EndAnswer | None] = [None] * len(requests)
     waiting = list(range(len(requests)))
+    budget = cluster.budget(deadline_ms)
 
     def attempt() -> list[EndAnswer | None] | Again:
         nonlocal handed_over
@@ -92,12 +94,15 @@ def end_many(
         try:
             nodes = cluster.coordinators(
                 CoordinatorKind.TRANSACTION,
-                [requests[i].transactional_id for i in waiting],
+                ids := [requests[i].transactional_id for i in waiting],
                 connections=CONNECTIONS,
+                timeout_ms=budget.left_ms,
             )
+            watched = elsewhere.at_coordinators(cluster, CoordinatorKind.TRANSACTION, [[each] for each in ids])
             batch = [(nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting]
             handed_over = True
-            for index, answer in zip(waiting, cluster.network.call_many(batch, sent=sent), strict=True):
+            found = cluster.call_many(batch, budget, sent=sent, elsewhere=watched)
+            for index, answer in zip(waiting, found, strict=True):
                 answers[index] = _read_end(cluster, requests[index], answer)
         except BrokerUnavailable as error:
             reason = str(error)
@@ -112,7 +117,7 @@ def end_many(
         return [unknown if answer is None else answer for answer in answers]
 
     if waiting:
-        answers = until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=cluster.pause)
+        answers = until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=cluster.pause)
     return [answer for answer in answers if answer is not None]
 
 

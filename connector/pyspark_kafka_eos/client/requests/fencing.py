@@ -23,13 +23,14 @@ from pyspark_kafka_eos.client.wire.versions import Build
 
 
 def fence_many(
-    cluster: Cluster, transactional_ids: Iterable[str], transaction_timeout_ms: int, deadline_ms: int = 60_000
+    cluster: Cluster, transactional_ids: Iterable[str], transaction_timeout_ms: int, deadline_ms: float | None = None
 ) -> dict[str, ProducerIdentity]:
     """The new identity of each id. One after another each id would wait until its own markers are written.
 
     OutcomeUnknown where an id got no definite answer in time, AuthorizationFailed without WRITE on an id.
     """
     request_class = m.InitProducerIdRequest
+    budget = cluster.budget(deadline_ms)
 
     def build(name: str) -> Build:
         return cluster.build(
@@ -54,7 +55,7 @@ def fence_many(
         transactional_ids,
         build,
         judge,
-        deadline_ms=deadline_ms,
-        late=lambda name, last: no_answer(request_class, name, str(last), deadline_ms),
+        deadline_ms=budget.left_ms,
+        late=lambda name, last: no_answer(request_class, name, str(last), budget.total_ms),
         connections=CONNECTIONS,
     )

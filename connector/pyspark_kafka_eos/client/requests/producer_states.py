@@ -20,10 +20,6 @@ from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
 from pyspark_kafka_eos.client.wire.versions import Build
 
-_WAIT_MS = 30_000
-"""How long to wait for the leader of a partition. An election takes seconds; half would stop queries during a
-slow one, double delays the error where a partition is gone for good."""
-
 
 @dataclass(frozen=True)
 class ProducerState:
@@ -43,9 +39,10 @@ States = dict[TopicPartition, dict[int, ProducerState]]
 
 
 def describe_producers(
-    cluster: Cluster, partitions: Iterable[TopicPartition], timeout_ms: int = _WAIT_MS
+    cluster: Cluster, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
 ) -> States | None:
     """The producers of every partition; None where READ on a topic is missing, BrokerUnavailable where time is over."""
+    budget = cluster.budget(timeout_ms)
 
     def judge(where: TopicPartition, part: m.Message) -> dict[int, ProducerState] | Again:
         again = again_or_refuse(
@@ -63,7 +60,7 @@ def describe_producers(
     def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
         return BrokerUnavailable(
             f"the leader of {where} did not list its open transactions within the time allowed (last: {last})",
-            {"partition": str(where), "timeout_ms": timeout_ms},
+            {"partition": str(where), "timeout_ms": budget.total_ms},
         )
 
     try:
@@ -73,7 +70,7 @@ def describe_producers(
             lambda group: _request(cluster, group),
             lambda answer: each_partition(answer.topics),
             judge,
-            deadline_ms=timeout_ms,
+            deadline_ms=budget.left_ms,
             late=late,
         )
     except _NotAllowed:

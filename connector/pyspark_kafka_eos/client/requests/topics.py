@@ -90,19 +90,21 @@ def creation_request(cluster: Cluster, topic: NewTopic, *, timeout_ms: int, vali
     )
 
 
-def make(cluster: Cluster, topic: NewTopic, *, validate_only: bool = False, timeout_ms: int = 30_000) -> bool:
+def make(cluster: Cluster, topic: NewTopic, *, validate_only: bool = False, timeout_ms: float | None = None) -> bool:
     """Create a topic, or with `validate_only` only ask whether it could be. False where it already exists.
 
     OptionsError where the broker refuses the name, a number or a setting; AuthorizationFailed; BrokerUnavailable where
     no controller confirmed it in time, so that it may exist later.
     """
-    request = creation_request(cluster, topic, timeout_ms=timeout_ms, validate_only=validate_only)
+    budget = cluster.budget(timeout_ms)
+    request_ms = budget.request_ms(cluster.settings.request_timeout_ms)
+    request = creation_request(cluster, topic, timeout_ms=request_ms, validate_only=validate_only)
     unconfirmed = False
 
     def attempt() -> bool | Again:
         nonlocal unconfirmed
         before, unconfirmed = unconfirmed, not validate_only
-        answer = cluster.call(cluster.network.any_node(), request, timeout_ms)
+        answer = cluster.call(cluster.any_node(), request, budget)
         result = only(answer.topics, m.CreateTopicsRequest, repr(topic.name))
         if result.error_code == Code.TOPIC_ALREADY_EXISTS:
             # An earlier try that lost its answer may be what made it.
@@ -111,19 +113,21 @@ def make(cluster: Cluster, topic: NewTopic, *, validate_only: bool = False, time
         return _judge("create", topic.name, result, "CREATE")
 
     return until_definite(
-        attempt, deadline_ms=timeout_ms, late=_late("create", topic.name), pause=cluster.pause, pause_ms=100
+        attempt, deadline_ms=budget.left_ms, late=_late("create", topic.name), pause=cluster.pause, pause_ms=100
     )
 
 
-def delete(cluster: Cluster, name: str, timeout_ms: int = 30_000) -> bool:
+def delete(cluster: Cluster, name: str, timeout_ms: float | None = None) -> bool:
     """Delete a topic and its records. False where it does not exist. Errors as of `make`."""
-    request = cluster.build(m.DeleteTopicsRequest, topic_names=[name], timeout_ms=timeout_ms)
+    budget = cluster.budget(timeout_ms)
+    request_ms = budget.request_ms(cluster.settings.request_timeout_ms)
+    request = cluster.build(m.DeleteTopicsRequest, topic_names=[name], timeout_ms=request_ms)
     unconfirmed = False
 
     def attempt() -> bool | Again:
         nonlocal unconfirmed
         before, unconfirmed = unconfirmed, True
-        answer = cluster.call(cluster.network.any_node(), request, timeout_ms)
+        answer = cluster.call(cluster.any_node(), request, budget)
         result = only(answer.responses, m.DeleteTopicsRequest, repr(name))
         if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return before
@@ -131,7 +135,7 @@ def delete(cluster: Cluster, name: str, timeout_ms: int = 30_000) -> bool:
         return _judge("delete", name, result, "DELETE")
 
     return until_definite(
-        attempt, deadline_ms=timeout_ms, late=_late("delete", name), pause=cluster.pause, pause_ms=100
+        attempt, deadline_ms=budget.left_ms, late=_late("delete", name), pause=cluster.pause, pause_ms=100
     )
 
 

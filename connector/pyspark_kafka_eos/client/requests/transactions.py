@@ -21,10 +21,11 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
+from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import codes_of, decisive_code, error_of, no_answer
-from pyspark_kafka_eos.client.definite import Again, again_or_refuse, until_definite
+from pyspark_kafka_eos.client.definite import Again, Budget, again_or_refuse, until_definite
 from pyspark_kafka_eos.client.reading.group_offsets import committed_fields
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 from pyspark_kafka_eos.client.requests.fencing import fence_many
@@ -64,7 +65,7 @@ class Transactions:
         transactional_id: str | None,
         transaction_timeout_ms: int,
         current: ProducerIdentity | None = None,
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
         *,
         two_phase: bool = False,
     ) -> ProducerIdentity:
@@ -111,7 +112,7 @@ class Transactions:
         transactional_id: str,
         identity: ProducerIdentity,
         partitions: Iterable[TopicPartition],
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
     ) -> None:
         """Register at the coordinator the partitions that get markers (transaction version 1)."""
         topic_class = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -145,7 +146,7 @@ class Transactions:
         )
 
     def add_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, group: str, deadline_ms: int = 60_000
+        self, transactional_id: str, identity: ProducerIdentity, group: str, deadline_ms: float | None = None
     ) -> None:
         """Register at the coordinator that a group's offsets are part of the transaction (transaction version
         1)."""
@@ -175,13 +176,14 @@ class Transactions:
         group: str,
         offsets: GroupOffsets,
         transaction_version: int,
-        deadline_ms: int = 60_000,
+        deadline_ms: float | None = None,
     ) -> None:
         """Put a consumer group's offsets into the transaction; they become visible when it commits (KIP-447).
         Deleted partitions are left out, with a warning: no client can request their offsets any more."""
         give_up = runtime.monotonic() + GONE_MS / 1000
+        budget = self.cluster.budget(deadline_ms)
         if transaction_version < 2:
-            self.add_offsets(transactional_id, identity, group, deadline_ms)
+            self.add_offsets(transactional_id, identity, group, budget.left_ms)
         request_class = m.TxnOffsetCommitRequest
         topic_class = request_class.TxnOffsetCommitRequestTopic
         places = placed(offsets)
@@ -227,7 +229,7 @@ class Transactions:
             return [code for code in judged if code != Code.UNKNOWN_TOPIC_OR_PARTITION]
 
         try:
-            self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)
+            self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, budget.left_ms)
         except AuthorizationFailed as error:
             names = sorted({where.topic for where in offsets})
             raise AuthorizationFailed(
@@ -238,39 +240,42 @@ class Transactions:
     # ---- ends
 
     def end(
-        self, request: EndRequest, deadline_ms: int = 60_000, *, sent: Callable[[], None] | None = None
+        self, request: EndRequest, deadline_ms: float | None = None, *, sent: Callable[[], None] | None = None
     ) -> EndAnswer:
         """End one transaction; see `ends.end_many`."""
         return end_many(self.cluster, [request], deadline_ms, sent=sent)[0]
 
-    def end_many(self, requests: Sequence[EndRequest], deadline_ms: int = 60_000) -> list[EndAnswer]:
+    def end_many(self, requests: Sequence[EndRequest], deadline_ms: float | None = None) -> list[EndAnswer]:
         """End transactions, all at once; see `ends.end_many`."""
         return end_many(self.cluster, requests, deadline_ms)
 
     # ---- views
 
-    def describe(self, transactional_ids: Sequence[str], deadline_ms: int = 30_000) -> dict[str, TransactionView]:
+    def describe(
+        self, transactional_ids: Sequence[str], deadline_ms: float | None = None
+    ) -> dict[str, TransactionView]:
         """The coordinators' current states of these ids."""
         views: dict[str, TransactionView] = {}
         missing = list(dict.fromkeys(transactional_ids))
+        budget = self.cluster.budget(deadline_ms)
 
         def attempt() -> dict[str, TransactionView] | Again:
-            reason = self._describe_once(missing, views) if missing else ""
+            reason = self._describe_once(missing, views, budget) if missing else ""
             missing[:] = [each for each in missing if each not in views]
             return Again(reason) if missing else views
 
         def late(last: Again) -> dict[str, TransactionView]:
             raise BrokerUnavailable(
                 f"the coordinator of {missing[0]!r} did not describe it within the time allowed (last: {last})",
-                {"transactional_id": missing[0], "timeout_ms": deadline_ms},
+                {"transactional_id": missing[0], "timeout_ms": budget.total_ms},
             )
 
-        return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=self.cluster.pause)
+        return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=self.cluster.pause)
 
-    def _describe_once(self, missing: Sequence[str], views: dict[str, TransactionView]) -> str:
+    def _describe_once(self, missing: Sequence[str], views: dict[str, TransactionView], budget: Budget) -> str:
         """Ask each coordinator once; returns why a view is still missing."""
         reason = "the answer lacks it"
-        nodes = self.cluster.coordinators(CoordinatorKind.TRANSACTION, missing)
+        nodes = self.cluster.coordinators(CoordinatorKind.TRANSACTION, missing, timeout_ms=budget.left_ms)
         by_node: dict[Any, list[str]] = {}
         for each in missing:
             by_node.setdefault(nodes[each], []).append(each)
@@ -278,7 +283,9 @@ class Transactions:
             (node, self.cluster.build(m.DescribeTransactionsRequest, transactional_ids=ids))
             for node, ids in by_node.items()
         ]
-        for (_, ids), answer in zip(by_node.items(), self.cluster.network.call_many(batch), strict=True):
+        watched = elsewhere.at_coordinators(self.cluster, CoordinatorKind.TRANSACTION, list(by_node.values()))
+        answers = self.cluster.call_many(batch, budget, elsewhere=watched)
+        for (_, ids), answer in zip(by_node.items(), answers, strict=True):
             if isinstance(answer, BrokerUnavailable):
                 reason = str(answer)
                 for each in ids:
@@ -326,9 +333,10 @@ class Transactions:
         key: str,
         build: Callable[[], Build],
         codes: Callable[[m.Message], list[int]],
-        deadline_ms: int,
+        deadline_ms: float | None,
     ) -> m.Message:
         api_key = request_class.API_KEY
+        budget = self.cluster.budget(deadline_ms)
 
         def judge(answer: m.Message) -> m.Message | Again:
             code = decisive_code(api_key, codes(answer))
@@ -336,23 +344,25 @@ class Transactions:
             return again or answer
 
         def late(last: Again) -> m.Message:
-            raise no_answer(request_class, key, str(last), deadline_ms)
+            raise no_answer(request_class, key, str(last), budget.total_ms)
 
-        return ask_coordinator(self.cluster, kind, key, build, judge, deadline_ms=deadline_ms, late=late)
+        return ask_coordinator(self.cluster, kind, key, build, judge, deadline_ms=budget.left_ms, late=late)
 
-    def _ask_any(self, request: Build, deadline_ms: int) -> m.Message:
+    def _ask_any(self, request: Build, deadline_ms: float | None) -> m.Message:
+        budget = self.cluster.budget(deadline_ms)
+
         # A broker that has just started has no block of producer ids yet and answers that it is loading.
         def refused(action: Action, code: int) -> ExactlyOnceError:
             return error_of(m.InitProducerIdRequest, action, code, "the idempotent producer")
 
         def attempt() -> m.Message | Again:
-            answer = self.cluster.call_any(request, deadline_ms)
+            answer = self.cluster.call_any(request, budget.left_ms)
             return again_or_refuse(m.InitProducerIdRequest.API_KEY, answer.error_code, refused) or answer
 
         def late(last: Again) -> m.Message:
             raise BrokerUnavailable(
                 f"no broker returned a producer id within the time allowed (last: {last}); nothing was written",
-                {"timeout_ms": deadline_ms},
+                {"timeout_ms": budget.total_ms},
             )
 
-        return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=self.cluster.pause)
+        return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=self.cluster.pause)

@@ -48,15 +48,19 @@ class Versions:
             )
         return best
 
+    def supports(self, request: type[Any], version: int) -> bool:
+        """Whether the broker supports an API in exactly this version, whatever this package asks for otherwise."""
+        lowest, highest = self.apis.get(request.API_KEY, (0, -1))
+        return lowest <= version <= highest
+
     def exactly(self, request: type[Any], version: int) -> int:
         """This version, which the request has to be in; UnsupportedVersion where the broker does not support it."""
-        lowest, highest = self.apis.get(request.API_KEY, (0, -1))
-        if not lowest <= version <= highest:
+        if not self.supports(request, version):
             name = m.api_name(request.API_KEY)
             raise UnsupportedVersion(
                 f"broker {self.broker} does not support {name} in version {version}, which other brokers of the cluster do; "
                 "nothing was done; upgrade it, or wait until the upgrade that is under way is finished",
-                {"api": name, "broker": self.broker, "broker_lowest": lowest, "broker_highest": highest},
+                {"api": name, "broker": self.broker, "version": version},
             )
         return version
 

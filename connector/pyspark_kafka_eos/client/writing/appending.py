@@ -26,10 +26,6 @@ from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.client.writing.produce_refusals import wrong_clock
 from pyspark_kafka_eos.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame
 
-DEADLINE_MS = 30_000
-"""How long an append is retried. Elections take seconds: half would fail during a slow one, double only
-delays the error."""
-
 
 def append(
     cluster: Cluster,
@@ -38,7 +34,7 @@ def append(
     *,
     what: str,
     grant: str,
-    deadline_ms: int | None = None,
+    deadline_ms: float | None = None,
 ) -> None:
     """Append a finished batch. Raises BrokerUnavailable where no acknowledgement arrives; the batch may then
     be in the log or not.
@@ -46,7 +42,7 @@ def append(
     `what` names the record, `grant` the right that is missing where the topic refuses; both go into messages.
     """
     cluster.topic(where.topic)
-    allowed_ms = DEADLINE_MS if deadline_ms is None else deadline_ms
+    budget = cluster.budget(deadline_ms)
 
     def build(versions: Versions) -> m.Message:
         sent: list[tuple[str, int, bytes | bytearray | memoryview]] = [(where.topic, where.partition, batch)]
@@ -75,10 +71,10 @@ def append(
     def late(last: Again) -> None:
         raise BrokerUnavailable(
             f"{what} was not acknowledged by {where} within the time allowed (last: {last})",
-            {"partition": str(where), "timeout_ms": allowed_ms},
+            {"partition": str(where), "timeout_ms": budget.total_ms},
         )
 
-    ask_leader(cluster, where, lambda: build, judge, deadline_ms=allowed_ms, late=late)
+    ask_leader(cluster, where, lambda: build, judge, deadline_ms=budget.left_ms, late=late)
 
 
 def append_record(

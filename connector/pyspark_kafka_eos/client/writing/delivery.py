@@ -7,6 +7,8 @@ Invariants:
 - A batch's bytes never change once stamped.
 - The bytes held are bounded by `buffer_bytes` plus one batch per caller.
 - No caller waits longer than twice the delivery timeout, whatever the loop does.
+- A batch that a leader leaves unanswered is sent again, to the leader of a later epoch and to no other: one of them at
+  most can append it, and the sequences tell a batch that is there already.
 - An error on the loop's thread reaches the caller.
 
 Two threads: the caller's (`submit`, `flush`) and the network loop's (every method whose name ends in
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kafka_core import runtime
 from kafka_core.errors import AbortableError, AuthorizationFailed, ExactlyOnceError, InternalError, UnsupportedVersion
@@ -26,10 +28,12 @@ from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, action_for, name_of
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.client.net.network import Answer, Node
+from pyspark_kafka_eos.client.elsewhere import LOOK_AFTER_S
+from pyspark_kafka_eos.client.net.network import Answer
 from pyspark_kafka_eos.client.wire.produce import produce_request
 from pyspark_kafka_eos.client.wire.versions import Versions
 from pyspark_kafka_eos.client.writing import sequences as seq
+from pyspark_kafka_eos.client.writing.held import Held, Sent
 from pyspark_kafka_eos.client.writing.produce_refusals import RefusedBatch, answer_mismatch, outcome, removed
 from pyspark_kafka_eos.model import SealedPartition, Traffic
 from pyspark_kafka_eos.records import Packed, stamp
@@ -63,16 +67,6 @@ def stamper(batch: Packed, identity: ProducerIdentity) -> Stamper:
     )
 
 
-@dataclass
-class _Held:
-    """A batch that is not acknowledged yet."""
-
-    where: TopicPartition
-    data: bytes | bytearray | memoryview
-    first_try_at: float
-    machine_time: bool
-
-
 class Delivery:
     """Sends the batches of one (producer id, epoch). A failure is kept; the caller's next call raises it."""
 
@@ -99,10 +93,12 @@ class Delivery:
         self._sequences: dict[TopicPartition, seq.Sequences] = {}
         self._begins: dict[TopicPartition, tuple[int, int]] = {}
         """The offset of this delivery's first record, and the log's start in the newest answer that had one."""
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, Held] = {}
         self._ready: dict[TopicPartition, float] = {}
         self._tokens = itertools.count()
-        self._in_flight: dict[Node, int] = {}
+        self._in_flight: dict[int, int] = {}
+        self._unanswered: dict[Sent, None] = {}  # in the order of sending
+        self._looked_s = 0.0
         self._bytes_held = 0
         self._pump_scheduled = False
         self._refreshing = False
@@ -137,7 +133,7 @@ class Delivery:
             sequences, effects = self._sequences.get(where, _FRESH).handle(seq.Enqueue(token, count))
             assert effects == (seq.Stamp(token, base_sequence),)
             self._sequences[where] = sequences
-            self._held[token] = _Held(where, data, runtime.monotonic(), machine_time)
+            self._held[token] = Held(where, data, runtime.monotonic(), machine_time)
             self._bytes_held += len(data)
             self._ready.setdefault(where, 0.0)
             # With a full pipe nothing can be sent before an answer arrives, and every answer triggers a pump.
@@ -187,8 +183,41 @@ class Delivery:
                     f"batches are still unacknowledged after the time allowed; {outcome(self.transactional_id)}",
                     {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
                 )
-            self._changed.wait(left)
+            self._changed.wait(min(left, LOOK_AFTER_S))
             self._raise_error()
+            if not done():
+                self._look_elsewhere()
+
+    def _look_elsewhere(self) -> None:
+        """Under the lock: take back what leaders leave unanswered for a second, where others lead the partitions now.
+
+        The lock is not held while a broker is asked.
+        """
+        now_s = runtime.monotonic()
+        silent = [each for each in self._unanswered if now_s - each.sent_s >= LOOK_AFTER_S and each.batches]
+        if not silent or now_s - self._looked_s < LOOK_AFTER_S:
+            return
+        topics = {where.topic for each in silent for where in each.batches}
+        self._changed.release()
+        try:
+            self.cluster.look_for_leaders(topics, {each.node for each in silent})
+        finally:
+            self._changed.acquire()
+            self._looked_s = runtime.monotonic()
+        taken_back = False
+        for each in silent:
+            # A request that was answered meanwhile has nothing left.
+            for where, (_, base) in list(each.batches.items()):
+                leader = self.cluster.leader(where)
+                if leader in (-1, each.node):
+                    continue
+                del each.batches[where]
+                each.moved.add(where)
+                self._not_delivered(where, base, f"broker {each.node} is silent, and broker {leader} leads now")
+                taken_back = True
+        self._raise_error()
+        if taken_back:
+            self._schedule_pump()
 
     def stop(self, timeout_ms: int) -> bool:
         """Drop queued batches, wait for requests in flight; False where some are unanswered in the end.
@@ -262,9 +291,9 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 -- the loop would swallow it, and the caller would wait
             self._broke(error)
 
-    def _drain(self) -> list[tuple[Node, list[tuple[int, int]]]]:
+    def _drain(self) -> list[tuple[int, list[tuple[int, int]]]]:
         now = runtime.monotonic()
-        requests: list[tuple[Node, list[tuple[int, int]]]] = []
+        requests: list[tuple[int, list[tuple[int, int]]]] = []
         by_leader: dict[int, list[TopicPartition]] = {}
         wake_at: float | None = None
         for where, not_before in list(self._ready.items()):
@@ -312,7 +341,7 @@ class Delivery:
                     self.retries += effect.attempt > 1
         return batches
 
-    def _transmit_on_loop(self, node: Node, batches: list[tuple[int, int]]) -> None:
+    def _transmit_on_loop(self, node: int, batches: list[tuple[int, int]]) -> None:
         held = [self._held[token] for token, _ in batches]
         batches_of_request = [(each.where.topic, each.where.partition, each.data) for each in held]
         timeout_ms = self.cluster.settings.request_timeout_ms
@@ -321,13 +350,15 @@ class Delivery:
             version = versions.of(m.ProduceRequest, self._transaction_version)
             return produce_request(version, self.transactional_id, timeout_ms, batches_of_request)
 
-        sent = {self._held[token].where: (token, base) for token, base in batches}
-        size, sent_at = sum(len(each.data) for each in held), runtime.monotonic()
+        sent = Sent(node, {self._held[token].where: (token, base) for token, base in batches})
+        count, size = len(batches), sum(len(each.data) for each in held)
+        with self._changed:
+            self._unanswered[sent] = None
 
         def answered(answer: Answer) -> None:
             if not isinstance(answer, ExactlyOnceError):
-                self._measure_on_loop(len(sent), size, runtime.monotonic() - sent_at, answer)
-            self._answered_on_loop(node, sent, answer)
+                self._measure_on_loop(count, size, runtime.monotonic() - sent.sent_s, answer)
+            self._answered_on_loop(sent, answer)
 
         self.cluster.network.send_on_loop(node, build, answered)
 
@@ -336,30 +367,36 @@ class Delivery:
         throttled_ms = getattr(answer, "throttle_time_ms", 0) or 0
         self._traffic += Traffic(1, batches, size, took_us, took_us, throttled_ms)
 
-    def _answered_on_loop(self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer) -> None:
+    def _answered_on_loop(self, sent: Sent, answer: Answer) -> None:
         try:
             with self._changed:
-                self._in_flight[node] -= 1
+                self._in_flight[sent.node] -= 1
+                self._unanswered.pop(sent, None)
+                batches, sent.batches = sent.batches, {}
                 if isinstance(answer, ExactlyOnceError):
-                    for where, (_, base) in sent.items():
+                    for where, (_, base) in batches.items():
                         self._not_delivered(where, base, str(answer))
                         self._refresh(where.topic)
                     if isinstance(answer, (AuthorizationFailed, UnsupportedVersion)):
                         self._fail(answer)
                 else:
-                    self._take_answer(sent, answer)
+                    self._take_answer(batches, sent.moved, answer)
                 self._changed.notify_all()
         except Exception as error:  # noqa: BLE001 -- the library would swallow it, and the caller would wait
             self._broke(error)
         self._pump_on_loop()
 
-    def _take_answer(self, sent: dict[TopicPartition, tuple[int, int]], answer: m.Message) -> None:
+    def _take_answer(
+        self, sent: dict[TopicPartition, tuple[int, int]], moved: set[TopicPartition], answer: m.Message
+    ) -> None:
         unanswered = dict(sent)
         unasked: list[TopicPartition] = []
         for topic in answer.responses:
             for partition in topic.partition_responses:
                 where = TopicPartition(topic.name, partition.index)
                 batch = unanswered.pop(where, None)
+                if where in moved:
+                    continue  # Of a former leader; the batch is on its way to the present one.
                 if batch is None:
                     unasked.append(where)
                 else:

@@ -231,7 +231,7 @@ class Producer:
             traffic=self.traffic,
         )
 
-    def commit(self, deadline_ms: int = 60_000) -> None:
+    def commit(self, deadline_ms: float | None = None) -> None:
         """Commit in this process. Raises OutcomeUnknown when no answer was definite in time: the transaction
         may or may not be committed. After any other error EndTxn was not sent, so the transaction is
         definitely not committed and can be aborted."""
@@ -262,7 +262,7 @@ class Producer:
             },
         )
 
-    def ask_outcome(self, witness: Callable[[], bool | None], deadline_ms: int = 60_000) -> bool | None:
+    def ask_outcome(self, witness: Callable[[], bool | None], deadline_ms: float | None = None) -> bool | None:
         """After OutcomeUnknown: ask the coordinator again, then the witness (True: committed, False: aborted,
         None: no proof). The result is definite, or None while nothing proves the outcome; `session.reason`
         then holds the cause and the remedy. An error of either counts as no answer."""

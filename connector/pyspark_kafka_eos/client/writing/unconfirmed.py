@@ -29,10 +29,6 @@ from pyspark_kafka_eos.client.writing.delivery import BUFFER_BYTES, Stamper
 
 log = logging.getLogger(__name__)
 
-_LEADER_WAIT_MS = 30_000
-"""How long to wait for a partition's leader before its first batch: an election takes seconds. With half, a
-slow one would fail a healthy task; with double, a partition that is down holds the task for a minute."""
-
 _MOST_TIMEOUTS = 4
 """Request timeouts after which no answer arrives: connecting and authenticating take two, a request one."""
 
@@ -100,14 +96,14 @@ class Unconfirmed:
         self.last_reason = reason
 
     def _leader(self, where: TopicPartition) -> int:
-        deadline = runtime.monotonic() + _LEADER_WAIT_MS / 1000
-        while True:
-            leader = self.cluster.leader(where)
-            if leader >= 0:
-                return leader
-            if runtime.monotonic() >= deadline:
-                raise BrokerUnavailable(f"{where} has no leader", {"partition": str(where)})
+        leader = self.cluster.leader(where)
+        if leader < 0:
+            # Waits until every partition has one, for as long as a question may take.
             self.cluster.topic(where.topic, refresh=True)
+            leader = self.cluster.leader(where)
+        if leader < 0:
+            raise BrokerUnavailable(f"{where} has no leader", {"partition": str(where)})
+        return leader
 
 
 def _reason(answer: Answer, where: TopicPartition) -> str | None:

@@ -23,6 +23,7 @@ from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import RETRY_BACKOFF_MS
+from pyspark_kafka_eos.client.others import OtherBrokers
 from pyspark_kafka_eos.client.wire.versions import Versions, built
 from pyspark_kafka_eos.model import ClientSettings
 
@@ -138,6 +139,7 @@ class ScriptedKafka:
         """Changes of the next metadata answers, one used up by each."""
         self.happened: Counter[str] = Counter()
         self.asked: list[tuple[str, Any]] = []
+        self.brokers = [1]
 
     # ---- what a test asks for
 
@@ -309,7 +311,9 @@ class _Network:
     def send_on_loop(self, node: object, request: Any, done: Callable[[Any], None]) -> None:
         done(self._kafka.answer(node, built(request, self.versions)))
 
-    def call_many(self, requests: Sequence[tuple[object, Any]], timeout_ms: int | None = None) -> list[Any]:
+    def call_many(
+        self, requests: Sequence[tuple[object, Any]], timeout_ms: int | None = None, **_watched: object
+    ) -> list[Any]:
         return [self._kafka.answer(node, built(request, self.versions)) for node, request in requests]
 
     def known_versions(self) -> list[Versions]:
@@ -323,9 +327,9 @@ class _Network:
         return 5_000.0
 
     def brokers(self) -> list[int]:
-        return [1]
+        return self._kafka.brokers
 
-    def any_node(self) -> int:
+    def any_node(self, _but: object = ()) -> int:
         return 1
 
     def knows(self, node: object) -> bool:
@@ -346,6 +350,7 @@ class ScriptedCluster(Cluster):
         self.gone_topic_ids = set()
         self.lacked_until_s = {}
         self._coordinators = {}
+        self._others = OtherBrokers(self.network)
 
     def pause(self, delay_ms: float = RETRY_BACKOFF_MS) -> None:  # type: ignore[override]
         """As any client's, counted."""

@@ -1,0 +1,292 @@
+"""A broker that hangs is asked about elsewhere while it hangs. No sockets; a second that a call waits is one of the
+clock only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import pytest
+
+from kafka_core import runtime
+from kafka_core.errors import BrokerUnavailable, OutcomeUnknown
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leader, ask_leaders
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import Again, Budget
+from pyspark_kafka_eos.client.net.network import Answer, Elsewhere
+from pyspark_kafka_eos.client.others import OtherBrokers
+from pyspark_kafka_eos.client.requests.admin import list_transactions
+from pyspark_kafka_eos.client.requests.ends import EndRequest, end_many
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.wire.versions import Versions, built
+from pyspark_kafka_eos.model import ClientSettings
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NEVER = 1e9
+_VERSIONS = Versions({key: (0, highest) for key, highest in m.HIGHEST.items()})
+
+
+@dataclass
+class Frozen:
+    """Three brokers, the first of which answers `slow_s` after it was asked. From `moved_s` on the others lead its
+    partitions and coordinate its ids, and do not list it.
+    """
+
+    slow_s: float = NEVER
+    moved_s: float = NEVER
+    now_s: float = 0.0
+    asked: list[tuple[int, str]] = field(default_factory=list)
+    done: list[tuple[int, str]] = field(default_factory=list)
+    dead: set[int] = field(default_factory=set)
+
+    @property
+    def in_charge(self) -> int:
+        return 2 if self.now_s >= self.moved_s else 1
+
+    def brokers(self) -> list[int]:
+        return [1, 2, 3]
+
+    def any_node(self, but: Collection[int] = ()) -> int:
+        return next((each for each in (1, 2, 3) if each not in but), 1)
+
+    def knows(self, _node: object) -> bool:
+        return True
+
+    def named(self, node: int, _use: str) -> int:
+        return node
+
+    def dedicated(self, node: int, _use: object, _host: str, _port: int) -> int:
+        return node
+
+    def refresh_brokers(self) -> None:
+        """They are known."""
+
+    def known_versions(self) -> list[Versions]:
+        return [_VERSIONS]
+
+    def call_many(
+        self,
+        requests: Sequence[tuple[int, Any]],
+        timeout_ms: int | None = None,
+        *,
+        sent: Callable[[], None] | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> list[Answer]:
+        began_s, allowed_s = self.now_s, (timeout_ms or 30_000) / 1000
+        made = [(node, built(request, _VERSIONS)) for node, request in requests]
+        self.asked += [(node, m.api_name(request.API_KEY)) for node, request in made]
+        answers: list[Answer] = [None] * len(made)
+        while None in answers:
+            for index, (node, request) in enumerate(made):
+                hangs = node in self.dead or (node == 1 and self.now_s - began_s < self.slow_s)
+                if answers[index] is None and not hangs:
+                    answers[index] = self.answer(node, request)
+                    self.done.append((node, m.api_name(request.API_KEY)))
+            missing = [index for index, answer in enumerate(answers) if answer is None]
+            if missing:
+                self.now_s += 1
+                found = elsewhere(missing) if elsewhere is not None else {}
+                for index, answer in found.items():
+                    answers[index] = answer
+                if self.now_s - began_s >= allowed_s:
+                    late = BrokerUnavailable(f"timed out after {timeout_ms} ms")
+                    answers = [late if answer is None else answer for answer in answers]
+        return answers
+
+    def answer(self, node: int, request: Any) -> Any:
+        api = m.api_name(request.API_KEY)
+        if api == "FindCoordinator":
+            found = [
+                SimpleNamespace(error_code=0, key=key, node_id=self.in_charge, host="b", port=9092)
+                for key in request.coordinator_keys
+            ]
+            return SimpleNamespace(coordinators=found)
+        if api == "Metadata":
+            leader, epoch = self.in_charge, self.in_charge
+            parts = [SimpleNamespace(partition_index=number, leader_id=leader, leader_epoch=epoch) for number in (0, 1)]
+            topics = [
+                SimpleNamespace(name=each.name, topic_id=None, error_code=0, partitions=parts)
+                for each in request.topics or ()
+            ]
+            alive = [each for each in (1, 2, 3) if each != 1 or self.in_charge == 1]
+            return SimpleNamespace(topics=topics, brokers=[SimpleNamespace(node_id=each) for each in alive])
+        if api == "EndTxn":
+            return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1)
+        if api == "InitProducerId":
+            return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1)
+        if api == "DescribeTransactions":
+            states = [
+                SimpleNamespace(error_code=int(Code.TRANSACTIONAL_ID_NOT_FOUND), transactional_id=each)
+                for each in request.transactional_ids
+            ]
+            return SimpleNamespace(transaction_states=states)
+        if api == "ListTransactions":
+            return SimpleNamespace(error_code=0, transaction_states=[])
+        return SimpleNamespace(node=node)
+
+
+class FrozenCluster(Cluster):
+    """Production's cluster over the three."""
+
+    def __init__(self, brokers: Frozen, settings: ClientSettings) -> None:
+        self.settings, self.brokers = settings, brokers
+        self.network = cast(Any, brokers)
+        self.features = {"transaction.version": 2}
+        self._topics, self._coordinators = {}, {}
+        self.gone_topic_ids, self.lacked_until_s = set(), {}
+        self._others = OtherBrokers(self.network)
+
+    def pause(self, delay_ms: float = 20) -> None:  # type: ignore[override]
+        self.brokers.now_s += delay_ms / 1000
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Frozen:
+    made = Frozen()
+    monkeypatch.setattr(runtime, "monotonic", lambda: 1_000.0 + made.now_s)
+    return made
+
+
+@pytest.fixture
+def cluster(brokers: Frozen) -> FrozenCluster:
+    made = FrozenCluster(brokers, ClientSettings(("frozen:1",)))
+    brokers.slow_s = 0.0
+    made.refresh_topics(["t"])
+    made.coordinators(CoordinatorKind.TRANSACTION, ["pipe.0", "pipe.1"])
+    brokers.slow_s = NEVER
+    brokers.asked.clear()
+    brokers.done.clear()
+    return made
+
+
+def fail(last: Again) -> NoReturn:
+    raise last.as_error()
+
+
+def one_coordinator(cluster: Cluster) -> Any:
+    return ask_coordinator(
+        cluster, CoordinatorKind.TRANSACTION, "pipe.0", lambda: cluster.build(m.DescribeGroupsRequest, groups=[]),
+        lambda answer: answer.node, deadline_ms=60_000, late=fail,
+    )  # fmt: skip
+
+
+def one_leader(cluster: Cluster) -> Any:
+    return ask_leader(
+        cluster, T0, lambda: cluster.build(m.DescribeGroupsRequest, groups=[]), lambda answer: answer.node,
+        deadline_ms=60_000, late=fail,
+    )  # fmt: skip
+
+
+def leaders(cluster: Cluster) -> Any:
+    found = ask_leaders(
+        cluster, [T0, T1], lambda _: cluster.build(m.DescribeGroupsRequest, groups=[]),
+        lambda answer: [(T0, answer.node), (T1, answer.node)], lambda _, node: node,
+        deadline_ms=60_000, late=lambda _, last: last.as_error(),
+    )  # fmt: skip
+    (node,) = set(found.values())
+    return node
+
+
+QUESTIONS = [one_coordinator, one_leader, leaders]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_whoever_is_in_charge_now_is_asked_while_the_one_that_was_hangs(
+    brokers: Frozen, cluster: Cluster, question: Callable[[Cluster], int]
+) -> None:
+    """One of three frozen, replaced after 9 s: the query ended after 30 s, as one request had all of the time."""
+    brokers.moved_s = 9.0
+
+    assert question(cluster) == 2
+    assert 9.0 <= brokers.now_s <= 12.0
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_broker_that_is_slow_and_in_charge_is_waited_for(
+    brokers: Frozen, cluster: Cluster, question: Callable[[Cluster], int]
+) -> None:
+    brokers.slow_s = 20.0
+
+    assert question(cluster) == 1
+    assert [each for each in brokers.asked if each[1] == "DescribeGroups"] == [(1, "DescribeGroups")]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_outlives_a_request_that_nobody_answers(
+    brokers: Frozen, cluster: Cluster, question: Callable[[Cluster], int]
+) -> None:
+    """Nobody else is in charge for 40 s: the first request's time is over, and the second one is answered."""
+    brokers.moved_s = 40.0
+
+    assert question(cluster) == 2
+    assert [each for each in brokers.asked if each == (1, "DescribeGroups")] == [(1, "DescribeGroups")] * 2
+
+
+def test_the_transactions_of_a_batch_are_ended_by_the_coordinator_that_took_over(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    brokers.moved_s = 9.0
+    requests = [EndRequest(f"pipe.{slot}", ProducerIdentity(7, 0), True, 2) for slot in (0, 1)]
+
+    answers = end_many(cluster, requests)
+
+    assert [answer.definite for answer in answers] == [True, True]
+    assert brokers.done.count((2, "EndTxn")) == 2
+    assert brokers.now_s <= 12.0
+
+
+def test_ids_are_described_and_initialised_by_the_coordinator_that_took_over(brokers: Frozen, cluster: Cluster) -> None:
+    brokers.moved_s = 9.0
+    transactions = Transactions(cluster)
+
+    assert transactions.describe(["pipe.0", "pipe.1"])["pipe.1"].state == "NotFound"
+    assert transactions.init_producer_id("pipe.0", 60_000) == ProducerIdentity(7, 1)
+    assert brokers.now_s <= 12.0
+
+
+def test_transactions_are_listed_without_a_broker_that_the_others_no_longer_list(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    brokers.moved_s = 9.0
+
+    assert list_transactions(cluster) == {}
+    assert brokers.now_s <= 12.0
+    assert (3, "ListTransactions") in brokers.done
+
+
+def test_what_any_broker_can_answer_is_asked_of_another_after_a_second_and_of_the_silent_one_last(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    for _ in range(3):
+        assert cluster.call_any(cluster.metadata_request(["t"])).brokers
+
+    assert brokers.asked == [(1, "Metadata"), (2, "Metadata"), (2, "Metadata"), (2, "Metadata")]
+    assert brokers.now_s == 1.0
+
+
+def test_nobody_is_asked_for_ever_about_a_broker_that_nobody_replaces(brokers: Frozen, cluster: Cluster) -> None:
+    """Every broker hangs: the outcome is unknown by the end of the time that was allowed, and is called so."""
+    brokers.dead = {2, 3}
+
+    with pytest.raises(OutcomeUnknown, match=r"InitProducerId for 'pipe\.0' got no definite answer"):
+        Transactions(cluster).init_producer_id("pipe.0", 60_000)
+
+    assert 60.0 <= brokers.now_s <= 66.0
+
+
+def test_each_request_gets_a_part_of_the_time_and_never_so_little_that_a_connection_is_lost_for_it(
+    brokers: Frozen,
+) -> None:
+    budget = Budget(40_000)
+
+    assert budget.request_ms(30_000) == 30_000
+    brokers.now_s += 30
+    assert budget.request_ms(30_000) == 10_000
+    brokers.now_s += 10
+    assert (budget.left_ms, budget.request_ms(30_000)) == (0.0, 1_000)
