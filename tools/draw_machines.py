@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from embedded_kafka.cluster import life
 from embedded_kafka.groups.machine import consumer_moves as consumer_group
 from embedded_kafka.groups.machine import moves as group
 from embedded_kafka.security import login
@@ -35,6 +36,7 @@ MACHINES: Mapping[str, Any] = {
     "group": group,
     "consumer_group": consumer_group,
     "login": login,
+    "broker": life,
 }
 
 _BLOCK = re.compile(r"<!-- machine: (\w+) -->\n.*?<!-- end -->", re.DOTALL)

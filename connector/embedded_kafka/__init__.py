@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from kafka_core.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from embedded_kafka.embedded import EmbeddedKafka, FaultHandle
+    from embedded_kafka.embedded import EmbeddedKafka
+    from embedded_kafka.remote import FaultHandle
     from embedded_kafka.security.prepared import Security
 
 __all__ = ["EmbeddedKafka", "FaultHandle", "Security"]
@@ -28,7 +29,7 @@ __getattr__, __dir__ = on_first_use(
     globals(),
     {
         "EmbeddedKafka": "embedded_kafka.embedded",
-        "FaultHandle": "embedded_kafka.embedded",
+        "FaultHandle": "embedded_kafka.remote",
         "Security": "embedded_kafka.security.prepared",
     },
 )

@@ -13,44 +13,37 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from embedded_kafka.child import start_error
+from embedded_kafka.child.ports import BROKERS_AT_MOST, ports_from
 from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.child.server import ChildServer, first_answer
-from embedded_kafka.faults import last_counts
 from embedded_kafka.private import make_private
 from embedded_kafka.real.zookeeper import LocalZooKeeper
+from embedded_kafka.remote import Remote
 from embedded_kafka.security.prepared import Keys, Security
 from kafka_core.errors import BrokerUnavailable, OptionsError
 
 _READY_WITHIN_MS = 60_000
 """A start takes a third of a second; on a machine that is busy with other tests many times that."""
 _LOOK_AGAIN_AFTER_S = 0.01
-_ANSWERS_WITHIN_S = 30.0
-_COUNTS_WITHIN_S = 2.0
-"""For the faults' counts before a broker's end. One that does not answer is to be ended all the same."""
 _EXIT_WITHIN_MS = 500
 """Between a process's end, which closes its sockets, and its exit code lie milliseconds."""
 _NEVER_STARTED = "the embedded broker was never started"
 _LOG_TAIL_CHARS = 4000
 
-_CALLS = {
-    "wire": "fault", "answer": "fault_in_answer", "step": "fault_at_step", "marker": "fault_at_marker", "leader": "fault_at_leader",
-}  # fmt: skip
-"""Where a fault is set -> the method that sets it there."""
 
-
-class EmbeddedKafka(ChildServer):
-    """A single-node Kafka broker on 127.0.0.1 that needs no Java. The end of the `with` block stops it.
+class EmbeddedKafka(ChildServer, Remote):
+    """A Kafka broker on 127.0.0.1, or several, without Java. The end of the `with` block stops them.
 
     data_dir: where its data is kept after `stop`; None = a directory that `stop` removes.
-    port: 0 takes a free one; a restarted broker keeps its port.
+    brokers: how many. They run in one process, over one set of logs, and each leads a part of the partitions.
+    port: 0 takes a free one; a restarted broker keeps its port. Of several brokers the next ones have the next ports.
     zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a
         Java); None keeps them in the data directory.
     in_process: run in a thread instead of a child process: starts faster; cannot be killed.
@@ -63,6 +56,7 @@ class EmbeddedKafka(ChildServer):
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
+        brokers: int = 1,
         port: int = 0,
         zookeeper: str | bool | None = None,
         in_process: bool = False,
@@ -70,7 +64,10 @@ class EmbeddedKafka(ChildServer):
         security: Security | str | None = None,
     ) -> None:
         super().__init__("embedded-kafka", data_dir)
-        self._port = port
+        Remote.__init__(self)
+        if type(brokers) is not int or not 1 <= brokers <= BROKERS_AT_MOST:
+            raise OptionsError(f"brokers must be 1 to {BROKERS_AT_MOST}, not {brokers!r}")
+        self._ports = ports_from(port, brokers)
         self._zookeeper = zookeeper
         self._own_zookeeper: LocalZooKeeper | None = None
         self._in_process = in_process
@@ -83,16 +80,15 @@ class EmbeddedKafka(ChildServer):
         self._thread: _Thread | None = None
         self._control: Path | None = None
         self._started = False
-        self._handles: list[FaultHandle] = []
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:port`, for a client's configuration; the same after a restart. BrokerUnavailable before the first
-        start.
+        """`127.0.0.1:port`, of several brokers with commas between them, for a client's configuration; the same after a
+        restart. BrokerUnavailable before the first start.
         """
         if not self._started:
             raise BrokerUnavailable(_NEVER_STARTED)
-        return f"127.0.0.1:{self._port}"
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
 
     def client_settings(self, user: str | None = None, mechanism: str | None = None) -> dict[str, str]:
         """The settings with which a user logs in, `bootstrap.servers` among them: librdkafka's names, and this
@@ -177,123 +173,14 @@ class EmbeddedKafka(ChildServer):
             self._end(kill=False)
             raise
 
-    # ---- faults, time and rights
-
-    def fault(
-        self, api: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
-        code: str = "UNKNOWN_SERVER_ERROR", after_bytes: int = 0, client_id: str | None = None,
-        transactional_id: str | None = None, topic: str | None = None, partition: int | None = None,
-    ) -> FaultHandle:  # fmt: skip
-        """Inject a fault into requests of an API ("Produce"; "*" for all).
-
-        action: "delay" (by `delay_ms`), "drop-request" (not executed, disconnected), "drop-answer" (executed,
-        disconnected), "error" (not executed, answered with `code`, Kafka's name of an error), "cut"
-        (executed, disconnected after `after_bytes` of the answer). `skip` lets that many pass first.
-        `client_id`, `transactional_id`, `topic`, `partition`: only requests of that client, or that name
-        these.
-        """
-        return self._inject("wire", locals())
-
-    def fault_in_answer(
-        self, api: str, action: str, *, topic: str | None = None, partition: int | None = None,
-        times: int | None = None, skip: int = 0, client_id: str | None = None, batches: int = 1,
-        delay_ms: int = 0, below: int | None = None, last_stable_offset: int | None = None,
-        other_partition: int | None = None, code: str = "UNKNOWN_SERVER_ERROR",
-    ) -> FaultHandle:  # fmt: skip
-        """Execute requests of an API, but alter their answers. The handle counts the altered answers.
-
-        Fetch: "empty" (a partition that has records is answered without them, and without an error), "fewer"
-        (with `batches` of its batches), "torn" (`batches` of them and half of the next), "slow-store" (an
-        offset before `below` is answered without records until `delay_ms` after its first request; always,
-        unless `times` is given). `last_stable_offset` replaces the true one in these answers. Metadata:
-        "leave-out-topic" (the topic is unknown). Fetch, Produce, Metadata, ListOffsets, OffsetForLeaderEpoch,
-        OffsetCommit, TxnOffsetCommit: "leave-out" (the partition is not in the answer; the highest where none
-        is named), "other-partition" (`other_partition`, or the next free number, is in the answer in its
-        place), "error" (the partition is answered with `code`). Without `topic` or `partition`: everything in
-        an answer.
-        """
-        if times is None:
-            times = sys.maxsize if action == "slow-store" else 1
-        return self._inject("answer", locals())
-
-    def fault_at_step(self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0) -> FaultHandle:
-        """Inject a fault when the transaction coordinator reaches a step: "init-logged", "add-logged", "end-prepared",
-        "abort-prepared", "marker-written:1" (2, 3, ...), "end-completed"; "*" for all.
-
-        Each comes directly after what it names is in the log, and before its consequences. "abort-prepared" is the
-        broker's own abort (a timeout, or InitProducerId over an open transaction), "end-prepared" that of a client's
-        EndTxn. The markers of a transaction are numbered from 1, in the order of topics and partitions.
-
-        action: "stop" (until the handle is released), "delay" (by `delay_ms`), "kill" (SIGKILL to the broker's
-        process).
-        """
-        if self._in_process and action == "kill":
-            raise OptionsError("a broker in a thread cannot be killed; leave out in_process")
-        return self._inject("step", locals())
-
-    def fault_at_marker(
-        self, topic: str, partition: int | None, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
-        transactional_id: str | None = None, commit: bool | None = None,
-    ) -> FaultHandle:  # fmt: skip
-        """Inject a fault into the transaction coordinator's marker for a partition (None: for each of the
-        topic's).
-
-        action: "forget" (never written; the transaction is complete nevertheless and hangs there), "late"
-        (written after `delay_ms`, or with 0 after the release; the transaction is prepared until then). Other
-        partitions' markers are written as usual. `commit`: only of commits, or only of aborts. An
-        administrator's WriteTxnMarkers is not affected.
-        """
-        return self._inject("marker", locals())
-
-    def fault_at_leader(
-        self, topic: str, partition: int, action: str, *, end: int | None = None, times: int | None = None,
-        skip: int = 0, client_id: str | None = None, api: str | None = None,
-    ) -> FaultHandle:  # fmt: skip
-        """Have another leader than the present one answer for a partition. The handle counts its answers.
-
-        action: "stale-leader" (one that was cut off and replaced without noticing: it answers as the log was when
-        it ended at offset `end`, under the epoch of its last record there; what was written since it does not have),
-        "lagging-high-watermark" (a new one, elected by this call, which has all records and returns those before
-        offset `end` only; "latest" is OFFSET_NOT_AVAILABLE, KIP-207). `end`: None is where the log ends now.
-        Metadata, ListOffsets, Fetch, OffsetForLeaderEpoch and DescribeProducers are answered so, or `api` of
-        them only; records are written as always. `times`: None for all answers until the release."""
-        if times is None:
-            times = sys.maxsize
-        return self._inject("leader", locals())
-
-    def _inject(self, place: str, asked: dict[str, Any]) -> FaultHandle:
-        """`asked`: the arguments of one of the methods above, which have the names of `Fault`'s fields."""
-        fault = {name: value for name, value in asked.items() if name != "self"}
-        handle = FaultHandle(self, self._command("inject", fault={"place": place, **fault})["number"])
-        self._handles.append(handle)
-        return handle
-
-    def clear_faults(self) -> None:
-        """Remove all faults; stopped work continues. Their handles keep the counts."""
-        self._faults_ended(_by_number(self._command("clear-faults")))
-
-    def elect_leader(self, topic: str, partition: int, *, lost_from: int | None = None) -> int:
-        """Elect a new leader of the partition; returns its epoch. Answers to requests with the old epoch
-        report the change.
-
-        lost_from: an unclean election: the batch that has this offset and all later ones are gone, and other
-        records may take their offsets. Not for the broker's internal topics.
-        """
-        asked = {"topic": topic, "partition": partition, "lost_from": lost_from}
-        return int(self._command("elect", **asked))
-
-    def advance(self, by_ms: int) -> None:
-        """Advance the broker's clock, across restarts too. When this returns, all work that became due has
-        begun."""
-        self._command("advance", by_ms=by_ms)
-
-    def deny(self, operation: str, resource: str, name: str = "*") -> None:
-        """Refuse an operation ("WRITE") on resources of a type ("TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER")."""
-        self._command("deny", operation=operation, resource=resource, name=name)
-
-    def allow_all(self) -> None:
-        """Remove every denial."""
-        self._command("allow-all")
+    def start_broker(
+        self, broker: int, *, port: int | None = None, advertised: tuple[str, int] | None = None,
+        api_versions: Mapping[str, int] | None = None,
+    ) -> str:  # fmt: skip
+        """See `Remote.start_broker`; `bootstrap_servers` has the new address from then on."""
+        address = super().start_broker(broker, port=port, advertised=advertised, api_versions=api_versions)
+        self._ports[list(self.brokers()).index(broker)] = int(address.rpartition(":")[2])
+        return address
 
     def exit_code(self, timeout_ms: int) -> int:
         """The child's exit code, e.g. after a fault that kills it; TimeoutError where it still runs after
@@ -302,28 +189,9 @@ class EmbeddedKafka(ChildServer):
             raise BrokerUnavailable("the embedded broker does not run in a process of its own")
         return self._child.wait(timeout_ms)
 
-    def _command(self, name: str, within_s: float = _ANSWERS_WITHIN_S, /, **asked: Any) -> Any:
-        if self._control is None:
-            raise BrokerUnavailable("the embedded broker is not running" if self._started else _NEVER_STARTED)
-        call = _CALLS[asked["fault"]["place"]] if name == "inject" else name
-        try:
-            line = json.dumps({"do": name, **asked}).encode()
-        except TypeError as error:
-            raise OptionsError(f"the embedded broker cannot be asked for {call}: {error}") from None
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(within_s)
-                connection.connect(str(self._control))
-                connection.sendall(line + b"\n")
-                with connection.makefile("rb") as answers:
-                    answer = json.loads(answers.readline())
-        except (OSError, ValueError) as error:  # ValueError: it ended in the middle of its answer
-            raise BrokerUnavailable(self._why_silent(error)) from error
-        if "error" in answer:
-            raise OptionsError(f"the embedded broker refused {call}: {answer['error']}")
-        return answer["ok"]
-
-    def _why_silent(self, error: Exception) -> str:
+    def _why_silent(self, error: Exception | None) -> str:
+        if error is None:
+            return "the embedded broker is not running" if self._started else _NEVER_STARTED
         if self._child is not None:
             with contextlib.suppress(TimeoutError):
                 code = self._child.wait(_EXIT_WITHIN_MS)
@@ -332,21 +200,6 @@ class EmbeddedKafka(ChildServer):
                     "restart() starts it again on the same port and data"
                 )
         return f"the embedded broker does not answer: {type(error).__name__}: {error}"
-
-    def _counts(self) -> dict[int, int]:
-        """The number of each fault -> how often it has fired, also where one of them has killed the broker."""
-        try:
-            return _by_number(self._command("faults", _COUNTS_WITHIN_S))
-        except BrokerUnavailable:
-            return self._left_counts()
-
-    def _left_counts(self) -> dict[int, int]:
-        return {} if self._control is None else last_counts.read(self._control)
-
-    def _faults_ended(self, counts: Mapping[int, int]) -> None:
-        for handle in self._handles:
-            handle._end(counts)
-        self._handles.clear()
 
     # ---- the broker's life
 
@@ -359,11 +212,11 @@ class EmbeddedKafka(ChildServer):
         zookeeper = self._own_zookeeper.hosts if self._own_zookeeper is not None else self._zookeeper
         assert not isinstance(zookeeper, bool)
         if self._in_process:
-            self._thread = _Thread(self._dir, self._port, zookeeper, self._settings(self._config))
+            self._thread = _Thread(self._dir, self._ports, zookeeper, self._settings(self._config))
             ready = self._thread.start()
         else:
             ready = self._spawn(zookeeper)
-        self._port = int(ready["bootstrap_servers"].rpartition(":")[2])
+        self._ports = [int(each.rpartition(":")[2]) for each in ready["bootstrap_servers"].split(",")]
         self._control = Path(ready["control"])
         self._started = True
 
@@ -373,7 +226,7 @@ class EmbeddedKafka(ChildServer):
         begin = log.stat().st_size if log.exists() else 0
         command = [
             sys.executable, "-m", "embedded_kafka", "--json-errors",
-            "--data-dir", str(self.data_dir), "--port", str(self._port),
+            "--data-dir", str(self.data_dir), "--port", ",".join(map(str, self._ports)),
             *(["--zookeeper", zookeeper] if zookeeper else []),
             *(word for name, value in self._settings(self._config).items() for word in ("--set", f"{name}={value}")),
         ]  # fmt: skip
@@ -415,54 +268,11 @@ class EmbeddedKafka(ChildServer):
             thread.stop()
 
 
-class FaultHandle:
-    """A fault that was set."""
-
-    def __init__(self, kafka: EmbeddedKafka, number: int) -> None:
-        self._kafka = kafka
-        self._number = number
-        self._over = False
-        self._last: int | None = None
-
-    @property
-    def fired(self) -> int:
-        """How often it has fired. After `clear_faults`, and after the broker's end by a fault, `kill`, `restart` or
-        `stop`: how often it had fired until then. BrokerUnavailable where the process was ended from outside, because
-        its counts ended with it.
-        """
-        if not self._over:
-            try:
-                return int(self._kafka._command("fault", number=self._number)["fired"])
-            except BrokerUnavailable:
-                left = self._kafka._left_counts().get(self._number)
-                if left is None:
-                    raise
-                return left
-        if self._last is None:
-            raise BrokerUnavailable(
-                "how often this fault fired is not known: the broker's process was ended from outside, and faults and their counts end with it"
-            )
-        return self._last
-
-    def release(self) -> None:
-        """Continue the work that the fault stopped, and fire no more. Does nothing where the fault has ended."""
-        if not self._over:
-            self._kafka._command("release", number=self._number)
-
-    def _end(self, counts: Mapping[int, int]) -> None:
-        self._over, self._last = True, counts.get(self._number)
-
-
-def _by_number(counts: Mapping[str, int]) -> dict[int, int]:
-    """JSON has strings alone for keys."""
-    return {int(number): fired for number, fired in counts.items()}
-
-
 class _Thread:
     """A broker on an event loop of its own in a thread of this process."""
 
-    def __init__(self, directory: Path, port: int, zookeeper: str | None, config: Mapping[str, str]) -> None:
-        self._arguments = (directory, port, zookeeper, config)
+    def __init__(self, directory: Path, ports: Sequence[int], zookeeper: str | None, config: Mapping[str, str]) -> None:
+        self._arguments = (directory, ports, zookeeper, config)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="embedded-kafka", daemon=True)
         self._stack = contextlib.AsyncExitStack()
@@ -487,11 +297,11 @@ class _Thread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _start(
-        self, directory: Path, port: int, zookeeper: str | None, config: Mapping[str, str]
+        self, directory: Path, ports: Sequence[int], zookeeper: str | None, config: Mapping[str, str]
     ) -> dict[str, str]:
         # Not at the top: where the broker is a child process, the program that starts it need not load the broker as
         # well.
         from embedded_kafka.serving import serve
 
-        ready: dict[str, str] = await self._stack.enter_async_context(serve(directory, port, zookeeper, config))
+        ready: dict[str, str] = await self._stack.enter_async_context(serve(directory, ports, zookeeper, config))
         return ready

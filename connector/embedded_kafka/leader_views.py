@@ -1,9 +1,11 @@
-"""A partition as its leader answers for it: as it is, or as an older or lagging leader would (a fault).
+"""A partition as the broker that is asked answers for it: as it is, or as an older or lagging leader would.
 
-Owns: what each of these leaders knows: its epoch, its ends, its producers, which records it returns.
-Does not know: requests, when a fault fires (`faults`).
+Owns: what each of these leaders knows: its epoch, its ends, its producers, which records it returns; the refusal of a
+broker that does not lead the partition.
+Does not know: requests, when a fault fires (`faults`), when a broker is cut off (`cluster.outlook`).
 Invariants:
-- Without faults a view adds nothing and leaves nothing out.
+- The present leader's view adds nothing and leaves nothing out.
+- An older leader is one and the same, whether a fault names it or the broker is cut off.
 - No view has records or producers that the log does not have.
 Sources: KIP-207 (OFFSET_NOT_AVAILABLE), KIP-320 (a leader's epoch), Kafka's Partition.fetchOffsetForTimestamp and
 UnifiedLog.read (what a leader answers whose high watermark is behind its log's end).
@@ -11,10 +13,11 @@ UnifiedLog.read (what a leader answers whose high watermark is behind its log's 
 
 from __future__ import annotations
 
+from embedded_kafka.cluster.outlook import Stand
 from embedded_kafka.context import Context
 from embedded_kafka.faults.fault import Fault, LeaderFault
 from embedded_kafka.log.values import ActiveProducer, ReadResult
-from embedded_kafka.parts import Parts
+from embedded_kafka.parts import Parts, Shared
 from embedded_kafka.refusals import Refused
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
@@ -83,11 +86,9 @@ class View:
 class _Behind(View):
     """A leader whose high watermark is before the end of the log."""
 
-    def __init__(self, parts: Parts, where: TopicPartition, fault: Fault) -> None:
+    def __init__(self, parts: Parts, where: TopicPartition, stand: Stand) -> None:
         super().__init__(parts, where)
-        assert fault.end is not None
-        self._end = fault.end
-        self._epoch = fault.leader_epoch
+        self._end, self._epoch = stand
 
     @property
     def high_watermark(self) -> int:
@@ -133,8 +134,8 @@ class Lagging(_Behind):
 class Stale(_Behind):
     """`LeaderFault.STALE`."""
 
-    def __init__(self, parts: Parts, where: TopicPartition, fault: Fault) -> None:
-        super().__init__(parts, where, fault)
+    def __init__(self, parts: Parts, where: TopicPartition, stand: Stand) -> None:
+        super().__init__(parts, where, stand)
         self._producers = self._log.producers_at(self.high_watermark, parts.clock.now_ms())
 
     @property
@@ -175,27 +176,29 @@ class Stale(_Behind):
 _VIEWS: dict[LeaderFault, type[_Behind]] = {LeaderFault.STALE: Stale, LeaderFault.LAGGING: Lagging}
 
 
-def view(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> View:
-    """The partition as its leader answers a request of this API. Refused where it does not exist."""
-    return view_by(parts, where, parts.faults.leading(where, api_key, context.client_id))
+def view(parts: Parts, where: TopicPartition, api_key: int, context: Context, *, replica: bool = False) -> View:
+    """The partition as this broker answers a request of this API. Refused where it does not exist, or the broker does
+    not lead it; `replica`: one that follows may answer, too."""
+    return view_by(parts, where, parts.faults.leading(where, api_key, context.client_id), replica=replica)
 
 
-def view_by(parts: Parts, where: TopicPartition, fault: Fault | None) -> View:
-    """The partition as the leader of a fault answers, without one the present leader."""
-    if fault is None:
-        return View(parts, where)
-    assert isinstance(fault.action, LeaderFault)
-    return _VIEWS[fault.action](parts, where, fault)
+def view_by(parts: Parts, where: TopicPartition, fault: Fault | None, *, replica: bool = False) -> View:
+    """The partition as the leader of a fault answers, without one as this broker does."""
+    if fault is not None:
+        assert isinstance(fault.action, LeaderFault) and fault.end is not None
+        return _VIEWS[fault.action](parts, where, Stand(fault.end, fault.leader_epoch))
+    replaced = parts.outlook.stand_of(where, replica=replica)
+    return View(parts, where) if replaced is None else Stale(parts, where, replaced)
 
 
 def epoch_in_metadata(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> int:
     """The epoch of the leader that metadata name. Opens no log."""
     fault = parts.faults.leading(where, api_key, context.client_id)
     stale = fault is not None and fault.action is LeaderFault.STALE
-    return fault.leader_epoch if fault is not None and stale else parts.leaders.epoch(where)
+    return fault.leader_epoch if fault is not None and stale else parts.outlook.epoch(where)
 
 
-def take_stand(parts: Parts, fault: Fault) -> Fault:
+def take_stand(parts: Shared, fault: Fault) -> Fault:
     """Fill in what the leader of a fault knows: it ends at `end` (None: where the log ends now). A LAGGING one is
     elected by this. Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed
     then.
@@ -207,7 +210,6 @@ def take_stand(parts: Parts, fault: Fault) -> Fault:
     if not log.log_start_offset <= end <= log.end_offset:
         raise ValueError(f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}")
     if fault.action is LeaderFault.LAGGING:
-        parts.leaders.elect(where)
-        parts.readers.wake(where)
+        parts.controller.elect(where)
     fault.end, fault.leader_epoch = end, parts.leaders.epoch_at(where, max(0, end - 1))
     return fault

@@ -1,46 +1,38 @@
-"""The broker: its parts, and the dispatch of a request to its handler.
+"""One broker: its listener and connections, its coordinators, and the dispatch of a request to its handler.
 
-Owns: start and stop, the parts and their order, the sweep, the open connections.
-Does not know: what any API does (`apis`), how bytes arrive (`connection`).
+Owns: the connections, the versions that are offered, what is done while the broker is frozen.
+Does not know: what any API does (`apis`), how bytes arrive (`connection`), what the brokers of a cluster share and when
+it starts and stops (`serving.cluster`).
 Invariants:
 - The broker answers requests only after it has read back everything that a crash left unfinished.
-- Stopping closes the logs last.
+- A frozen broker answers nothing; what has arrived is processed when it goes on, as the cluster is by then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
 
 from embedded_kafka import apis
 from embedded_kafka.apis.api_versions import unsupported
-from embedded_kafka.clock import Clock
+from embedded_kafka.cluster.brokers import Broker
+from embedded_kafka.cluster.life import Killed, Started
+from embedded_kafka.cluster.outlook import Outlook
 from embedded_kafka.connections.connection import Connection
 from embedded_kafka.connections.listener import Listener
 from embedded_kafka.connections.receive_buffers import ReceiveBuffers
-from embedded_kafka.connections.unread import SMALL_BYTES, Unread
+from embedded_kafka.connections.unread import SMALL_BYTES
 from embedded_kafka.context import Context
 from embedded_kafka.faults.error_answers import refusal
-from embedded_kafka.faults.faults import Faults
 from embedded_kafka.groups import GroupCoordinator
-from embedded_kafka.parts import Parts
+from embedded_kafka.parts import Coordinators, Parts, Shared
 from embedded_kafka.producer_ids import ProducerIds
 from embedded_kafka.refusals import Disconnect
-from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.security.listener_security import ListenerSecurity
 from embedded_kafka.settings.config import BrokerConfig
-from embedded_kafka.storage import DataDirectory
-from embedded_kafka.topics.cleaner import Cleaner
 from embedded_kafka.topics.internal_logs import InternalLogs
-from embedded_kafka.topics.leaders import Leaders
-from embedded_kafka.topics.readers import Readers
-from embedded_kafka.topics.topics import Topics
 from embedded_kafka.transactions import TransactionCoordinator
-from embedded_kafka.transactions.markers import Markers
 from embedded_kafka.wire.server import (
     ApiVersionsRequest,
     FetchRequest,
@@ -52,135 +44,82 @@ from embedded_kafka.wire.server import (
 from kafka_core import runtime
 from kafka_core.protocol.messages import FETCH_BY_ID
 
-log = logging.getLogger(__name__)
-
-LOOPBACK = "127.0.0.1"
-
-_DUE_AT_MOST = 10
-"""Due items of each kind per sweep, ten sweeps a second: expiring 10 ids takes some 2 ms, in
-which nothing else is served. With a tenth, 10,000 transactions that time out together would wait
-for a quarter of an hour."""
-
-_FIRST_RETENTION_CHECK_MS = 30_000
-"""Kafka's InitialTaskDelayMs."""
-
 _LONG_LIST = 1_000
 """Entries of an answer that take some 5 ms to encode. Half would spend a thread's 0.1 ms for little gain; at
 ten times as many, other clients would wait for 50 ms."""
 
 
 class Node:
-    """A single-node Kafka cluster on the loopback interface.
-
-    `directory`: its data, kept after `stop`. `ids`: the source of producer ids, closed by `stop`.
-    `port`: 0 picks a free one.
+    """One broker. `me`: where to listen, port 0 picks a free one. `numbers`: of the cluster's connections.
+    `older`: API key -> the highest version, where the broker is of a release with fewer.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        ids: ProducerIds,
-        config: BrokerConfig | None = None,
-        *,
-        port: int = 0,
-        clock: Clock | None = None,
-        faults: Faults | None = None,
-    ) -> None:
-        config, clock, faults = config or BrokerConfig(), clock or Clock(), faults or Faults()
-        topics, readers = Topics(directory, config, clock), Readers()
-        logs = InternalLogs(topics)
-        groups = GroupCoordinator(
-            config=config,
-            clock=clock,
-            logs=logs,
-            new_member_id=lambda client_id: f"{client_id}-{runtime.uuid4()}",
-        )
-        markers = Markers(topics, clock, on_offsets=groups.on_marker, on_written=readers.wake)
+        self, shared: Shared, me: Broker, outlook: Outlook, config: BrokerConfig, ids: ProducerIds, *,
+        numbers: Iterator[int], older: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        logs = InternalLogs(shared.topics, outlook)
         self.parts = Parts(
-            config=config,
-            offered=apis.offered(config),
-            clock=clock,
-            faults=faults,
-            directory=directory,
-            authorizer=Authorizer(config.security, directory),
-            listener_security=ListenerSecurity(config.security, clock),
-            unread=Unread(config.unread_answers_max_bytes),
-            topics=topics,
-            leaders=Leaders(directory, topics),
-            readers=readers,
-            groups=groups,
-            markers=markers,
+            **{field.name: getattr(shared, field.name) for field in fields(shared)},
+            config=replace(config, node_id=me.node_id),
+            offered=apis.offered(config, older),
+            me=me,
+            outlook=outlook,
+            groups=GroupCoordinator(
+                config=config,
+                clock=shared.clock,
+                logs=logs,
+                new_member_id=lambda client_id: f"{client_id}-{runtime.uuid4()}",
+            ),
             transactions=TransactionCoordinator(
                 config=config,
-                clock=clock,
+                clock=shared.clock,
                 ids=ids,
                 logs=logs,
-                markers=markers,
-                reached=faults.reached,
-                marking=faults.marking,
+                markers=shared.markers,
+                reached=shared.faults.reached,
+                marking=shared.faults.marking,
             ),
-            host=LOOPBACK,
-            port=port,
         )
-        self.ids = ids
-        self.cleaner = Cleaner(topics, clock, config.cleaner_backoff_ms)
         self.receive_buffers = ReceiveBuffers()
-        self._data: DataDirectory | None = None
+        self._numbers = numbers
+        self._older = older
         self._listener: Listener | None = None
         self._connections: dict[Connection, None] = {}
-        self._numbers = 0
-        self._logs_due_ms = clock.now_ms() + min(_FIRST_RETENTION_CHECK_MS, config.log_retention_check_interval_ms)
-        self._sweeper: asyncio.Task[None] | None = None
-        self._cleaning: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Load the directory and listen. StorageInUse where the directory or the port is taken; then
-        nothing keeps running."""
-        self._data = DataDirectory(self.parts.directory)
-        try:
-            parts = self.parts = replace(self.parts, cluster_id=self._data.cluster_id)
-            parts.clock.advance(max(0, self._data.clock_added_ms - parts.clock.added_ms))
-            parts.authorizer.load()
-            parts.topics.load()
-            parts.leaders.load()
-            parts.groups.load()
-            self.ids.start()
-            parts.transactions.load()
-            self._listener = await self._listen()
-        except BaseException:
-            await self.stop()
-            raise
-        self._sweeper = asyncio.ensure_future(self._sweep_forever())
-        self._cleaning = asyncio.ensure_future(self.cleaner.run())
+    @property
+    def coordinators(self) -> Coordinators:
+        """Its own."""
+        return Coordinators(self.parts.transactions, self.parts.groups)
+
+    async def listen(self) -> None:
+        """Answer from here on. StorageInUse where another process has the port."""
+
+        def connection() -> Connection:
+            parts = self.parts
+            session = parts.listener_security.session()
+            return Connection(self, next(self._numbers), session, parts.config, self.receive_buffers, parts.unread)
+
+        listener, me = Listener(connection, self.parts.listener_security.tls), self.parts.me
+        me.port = await listener.start(me.host, me.port)
+        self._listener = listener
+        me.happens(Started())
 
     async def stop(self) -> None:
-        """Close everything; a next start finds the logs cleanly closed."""
-        for task in (self._sweeper, self._cleaning):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        self._sweeper = self._cleaning = None
+        """Refuse connections, end those that are there, and the coordinators' work. The logs stay open."""
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
-        self.parts.faults.clear()
+            self.parts.me.happens(Killed())
         # Before the logs: a request in progress must not find them closed.
         await asyncio.gather(*(connection.close() for connection in list(self._connections)))
-        self.parts.unread.close()
         await self.parts.transactions.close()
         await self.parts.groups.close()
-        # In a thread, because a ZooKeeper that does not answer can block the close for seconds.
-        await asyncio.to_thread(self.ids.close)
-        self.parts.topics.close()
-        if self._data is not None:
-            self._data.release()
-            self._data = None
 
     @property
     def bootstrap_servers(self) -> str:
         """`127.0.0.1:port`."""
-        return f"{self.parts.host}:{self.parts.port}"
+        return f"{self.parts.me.host}:{self.parts.me.port}"
 
     def admit(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
@@ -196,11 +135,22 @@ class Node:
     async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
         """Process one frame; its answer, or None where the client wants none.
         Disconnect, MalformedRequest."""
+        me = self.parts.me
+        if me.frozen:
+            await me.goes_on.wait()
+        answer = await self._answer(frame, context_of)
+        if me.frozen:
+            await me.goes_on.wait()
+        return answer
+
+    async def _answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
         header = parse_header(frame)
         handler = apis.HANDLERS.get(header.api_key)
         if handler is None or header.api_key not in self.parts.offered:
             raise Disconnect(f"a request for an API that this broker does not have, {header.api_key}")
         lowest, highest = apis.versions(handler, self.parts.config)
+        if self._older:
+            highest = min(highest, self._older.get(header.api_key, highest))
         if not lowest <= header.api_version <= highest:
             if header.api_key == ApiVersionsRequest.API_KEY:
                 return frame_of(unsupported(), header.correlation_id)
@@ -248,51 +198,6 @@ class Node:
                 return answer
             del response, answer
             await self.parts.unread.room()
-
-    async def _listen(self) -> Listener:
-        def connection() -> Connection:
-            self._numbers += 1
-            parts = self.parts
-            return Connection(
-                self, self._numbers, parts.listener_security.session(), parts.config, self.receive_buffers, parts.unread
-            )
-
-        listener = Listener(connection, self.parts.listener_security.tls)
-        port = await listener.start(self.parts.host, self.parts.port)
-        self.parts = replace(self.parts, port=port)
-        return listener
-
-    async def _sweep_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self.parts.config.sweep_interval_ms / 1000)
-            try:
-                self.sweep(_DUE_AT_MOST)
-            except Exception:
-                # A failure in one sweep must not stop the following sweeps.
-                log.exception("the broker's sweep failed")
-
-    def advance(self, by_ms: int) -> None:
-        """Move the clock, and handle what falls due. Later brokers on the directory start at the moved time."""
-        self.parts.clock.advance(by_ms)
-        if self._data is not None:
-            self._data.clock_added_ms = self.parts.clock.added_ms
-        self.sweep()
-        self.cleaner.wake()
-
-    def sweep(self, at_most: int | None = None) -> None:
-        """Handle what falls due with time: transactions, ids, members, offsets, records, idle producers.
-
-        Handles `at_most` transactions, ids and groups (None: all that are due). Its cost follows the number
-        of due items, not of all items.
-        """
-        self.parts.transactions.tick(at_most)
-        self.parts.groups.tick(at_most)
-        now_ms = self.parts.clock.now_ms()
-        if now_ms >= self._logs_due_ms:
-            self._logs_due_ms = now_ms + self.parts.config.log_retention_check_interval_ms
-            for _, partition_log in self.parts.topics.opened():
-                partition_log.expire_producers(now_ms)
-                partition_log.retention(now_ms)
 
 
 async def framed(response: Message, correlation_id: int) -> bytes:

@@ -1,6 +1,6 @@
 """Fixtures that pytest finds automatically where this package is installed.
 
-Owns: one broker per test session, and its end.
+Owns: one broker and one cluster per test session, where tests ask for them, and their end.
 """
 
 from __future__ import annotations
@@ -21,4 +21,13 @@ def embedded_kafka() -> Iterator[EmbeddedKafka]:
     from embedded_kafka.embedded import EmbeddedKafka
 
     with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def embedded_kafka_cluster() -> Iterator[EmbeddedKafka]:
+    """Three Kafka brokers for this test session; topics are created when they are first used."""
+    from embedded_kafka.embedded import EmbeddedKafka
+
+    with EmbeddedKafka(brokers=3) as kafka:
         yield kafka

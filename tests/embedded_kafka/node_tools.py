@@ -17,6 +17,7 @@ from embedded_kafka.embedded import EmbeddedKafka
 from embedded_kafka.log import encode_batch
 from embedded_kafka.node import Node
 from embedded_kafka.producer_ids import FileBlocks, ProducerIds
+from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import (
     FetchRequest,
@@ -43,17 +44,27 @@ async def ask(node: Node, request: Message) -> Any:
 
 def with_node(directory: Path, scenario: Callable[[Node], Awaitable[None]], config: BrokerConfig | None = None) -> None:
     """Start a broker, play the scenario, stop it, also where the scenario fails."""
+    with_cluster(directory, lambda cluster: scenario(cluster.nodes[0]), config)
+
+
+def with_cluster(
+    directory: Path,
+    scenario: Callable[[KafkaCluster], Awaitable[None]],
+    config: BrokerConfig | None = None,
+    brokers: int = 1,
+) -> None:
+    """Start brokers, play the scenario, stop them, also where the scenario fails."""
 
     async def play() -> None:
         ids = ProducerIds(FileBlocks(directory))
         directory.mkdir(exist_ok=True)
-        node = Node(directory, ids, config)
-        await node.start()
+        cluster = KafkaCluster(directory, ids, config, brokers=brokers)
+        await cluster.start()
         try:
             await asyncio.to_thread(ids.wait_until_ready, 10_000)
-            await scenario(node)
+            await scenario(cluster)
         finally:
-            await node.stop()
+            await cluster.stop()
 
     asyncio.run(play())
 

@@ -34,7 +34,7 @@ def modes_while_it_runs(directory: Path) -> tuple[int, int]:
     """Those of the control socket and of the directory that it is in."""
 
     async def run() -> tuple[int, int]:
-        async with serve(directory, 0, None, {}) as ready:
+        async with serve(directory, [0], None, {}) as ready:
             control = Path(ready["control"])
             assert control.is_socket()
             _, writer = await asyncio.open_unix_connection(control)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedded_kafka.node import Node
+from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import (
     AlterConfigsRequest,
@@ -22,7 +23,7 @@ from embedded_kafka.wire.server import (
 )
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-from tests.embedded_kafka.node_tools import ask, produce, produced, records, with_node
+from tests.embedded_kafka.node_tools import ask, produce, produced, records, with_cluster, with_node
 
 NONE = Code.NONE
 
@@ -301,21 +302,22 @@ def test_a_reader_that_knows_a_later_leader_is_told_so(tmp_path: Path) -> None:
 
 
 def test_old_records_go_when_the_clock_is_moved(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(cluster: KafkaCluster) -> None:
+        node = cluster.nodes[0]
         node.parts.topics.create("t", 1, {"retention.ms": "60000", "message.timestamp.type": "LogAppendTime"})
         log = node.parts.topics.log(TopicPartition("t", 0))
         await ask(node, produce("t", records(5)))
         node.parts.clock.advance(30_000)
-        node.sweep()
+        cluster.sweep()
         assert log.log_start_offset == 0
 
         # Too old, and nothing looks at it before the next check, as in Kafka.
         node.parts.clock.advance(31_000)
-        node.sweep()
+        cluster.sweep()
         assert log.log_start_offset == 0
 
         node.parts.clock.advance(node.parts.config.log_retention_check_interval_ms)
-        node.sweep()
+        cluster.sweep()
         assert (log.log_start_offset, log.end_offset) == (5, 5)
 
-    with_node(tmp_path, scenario)
+    with_cluster(tmp_path, scenario)

@@ -16,6 +16,7 @@ import pytest
 from embedded_kafka.log import encode_batch
 from embedded_kafka.log.records import HEADER_BYTES, framed, own_header
 from embedded_kafka.node import Node
+from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import (
     AlterConfigsRequest,
@@ -27,7 +28,7 @@ from embedded_kafka.wire.server import (
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from tests.embedded_kafka.log import compaction_tools
-from tests.embedded_kafka.node_tools import ask, fetch, fetched, produce, produced, with_node
+from tests.embedded_kafka.node_tools import ask, fetch, fetched, produce, produced, with_cluster, with_node
 
 _GZIP = 1
 _TOPIC, _SET = 2, 0
@@ -152,7 +153,8 @@ def test_the_cleaner_passes_over_a_log_that_it_cannot_unpack_and_says_so_once(
 ) -> None:
     config = BrokerConfig(cleaner_backoff_ms=10)
 
-    async def scenario(node: Node) -> None:
+    async def scenario(cluster: KafkaCluster) -> None:
+        node = cluster.nodes[0]
         # Compacted from now on only: a compacted topic would not have taken these.
         for name in ("packed", "plain"):
             node.parts.topics.create(name, 1, {"segment.bytes": "300"})
@@ -163,7 +165,7 @@ def test_the_cleaner_passes_over_a_log_that_it_cannot_unpack_and_says_so_once(
         log = node.parts.topics.log(TopicPartition("plain", 0))
         for name in ("packed", "plain"):
             node.parts.topics.configure(name, SMALL)
-        node.cleaner.wake()
+        cluster.cleaner.wake()
         deadline = time.monotonic() + 30
         while len(compaction_tools.records(log)) == 20 or "packed-0" not in caplog.text:
             assert time.monotonic() < deadline
@@ -171,7 +173,7 @@ def test_the_cleaner_passes_over_a_log_that_it_cannot_unpack_and_says_so_once(
         await asyncio.sleep(0.2)
 
     with caplog.at_level(logging.WARNING):
-        with_node(tmp_path, scenario, config)
+        with_cluster(tmp_path, scenario, config)
     said = [record for record in caplog.records if "cannot be cleaned" in record.message]
     assert len(said) == 1
     assert said[0].exc_info is None

@@ -48,7 +48,7 @@ def records_in(directory: Path) -> dict[Path, bytes]:
 
 def started(directory: Path) -> None:
     async def run() -> None:
-        async with serve(directory, 0, None, SETTINGS):
+        async with serve(directory, [0], None, SETTINGS):
             pass
 
     asyncio.run(run())

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from embedded_kafka.cluster import life
 from embedded_kafka.groups.machine import moves as group
 from embedded_kafka.security import login
 from embedded_kafka.transactions.machine import moves as transaction
@@ -33,6 +34,7 @@ MACHINES = {
     "transaction": transaction,
     "group": group,
     "login": login,
+    "broker": life,
 }
 ENDS = {
     "commit": {"DONE", "ABORTED", "BROKEN", "DEFERRED", "STOPPED"},
@@ -44,6 +46,7 @@ ENDS = {
     "producer": {"FENCED", "FATAL"},
     "sequences": {"REJECTED"},
     "transaction": set(),
+    "broker": set(),
 }
 OUTSIDE = {"transaction": {"DEAD", "PREPARE_EPOCH_FENCE"}}
 """States that no move enters or leaves: of an id that has expired, and a name of Kafka's that is never logged."""

@@ -98,7 +98,8 @@ def long_rest(scene: Scene, days: float) -> None:
         if node.parts.topics.get(OUTPUT) is not None:
             node.parts.topics.configure(OUTPUT, KEPT)
         ids, producers = len(node.parts.transactions.everything()), _producers(node)
-        node.advance(round(days * DAY_MS))
+        assert scene.broker.cluster is not None
+        scene.broker.cluster.advance(round(days * DAY_MS))
         # Whatever was open is aborted by its timeout.
         scene.world.fired["long rest"] += 1
         if gone := ids - len(node.parts.transactions.everything()):
@@ -153,8 +154,7 @@ def elect(scene: Scene, where: TopicPartition) -> None:
 
     def act(node: Node) -> None:
         if node.parts.topics.has(where):
-            node.parts.leaders.elect(where)
-            node.parts.readers.wake(where)
+            node.parts.controller.elect(where)
             scene.world.fired["leader elected"] += 1
 
     scene.broker.do(act)

@@ -12,6 +12,7 @@ from embedded_kafka.clock import Clock
 from embedded_kafka.log.segments import files
 from embedded_kafka.node import Node
 from embedded_kafka.producer_ids import FileBlocks, ProducerIds
+from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import DAY_MS, BrokerConfig
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.records import BatchInfo, MarkerKind, control_marker, decode, scan
@@ -41,6 +42,7 @@ class SimBroker:
         self.tap = Wiretap(net)
         self.process: Process | None = None
         self.node: Node | None = None
+        self.cluster: KafkaCluster | None = None
         self.loop: SimLoop | None = None
         self.tasks: list[object] = []
         """What runs in the loop on behalf of nothing in the broker: a loop keeps no task alive."""
@@ -109,9 +111,12 @@ class SimBroker:
         (self.directory / "data").mkdir(exist_ok=True)
         (self.directory / "ids").mkdir(exist_ok=True)
         ids = ProducerIds(FileBlocks(self.directory / "ids"))
-        self.node = Node(self.directory / "data", ids, self.config, port=PORT, clock=Clock(), faults=self.faults)
+        cluster = self.cluster = KafkaCluster(
+            self.directory / "data", ids, self.config, ports=(PORT,), clock=Clock(), faults=self.faults
+        )
+        self.node = cluster.nodes[0]
         self.node.parts = replace(self.node.parts, authorizer=self.rights)
-        loop.run_until_complete(self.node.start())
+        loop.run_until_complete(cluster.start())
         self.ready, self.ready_at = True, self.world.now
         loop.run_forever()
 
@@ -119,8 +124,8 @@ class SimBroker:
         # What the system does for a process that is dead.
         for file in [each for each in list(files._FILES._open) if each.path.is_relative_to(self.directory)]:
             files._FILES.close(file)
-        if self.node is not None and self.node._data is not None:
-            self.node._data.release()
+        if self.cluster is not None and self.cluster._data is not None:
+            self.cluster._data.release()
 
     def written(self, topic: str, partitions: int) -> set[str]:
         """The values of all records in the bytes of the logs, committed or not."""

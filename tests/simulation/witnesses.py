@@ -150,7 +150,7 @@ def play_cell(cell: Cell, seed: int = 1) -> tuple[Outcome, int]:
 def _elect(node: Node, topic: str, ends: dict[TopicPartition, int]) -> None:
     for where in _places(node, topic):
         ends[where] = node.parts.topics.log(where).end_offset
-        node.parts.leaders.elect(where)
+        node.parts.controller.elect(where)
         # As by the broker that led before: only so a writer asks who leads now.
         node.parts.faults.inject(
             Fault(

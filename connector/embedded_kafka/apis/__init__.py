@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from typing import Protocol, cast
 
 from embedded_kafka.context import Context
@@ -68,14 +69,16 @@ def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
     return lowest, highest
 
 
-def offered(config: BrokerConfig) -> dict[int, tuple[int, int]]:
-    """API key -> the lowest and the highest version that this broker advertises."""
+def offered(config: BrokerConfig, older: Mapping[int, int] | None = None) -> dict[int, tuple[int, int]]:
+    """API key -> the lowest and the highest version that this broker advertises; `older`: no higher one than these."""
     ranges = {
         api_key: versions(handler, config)
         for api_key, handler in HANDLERS.items()
         if config.consumer_protocol or api_key not in _OF_THE_CONSUMER_PROTOCOL
     }
+    known = older or {}
     return {
-        api_key: (getattr(HANDLERS[api_key], "ADVERTISED_FROM", lowest), highest)
+        api_key: (getattr(HANDLERS[api_key], "ADVERTISED_FROM", lowest), min(highest, known.get(api_key, highest)))
         for api_key, (lowest, highest) in ranges.items()
+        if known.get(api_key, highest) >= lowest
     }

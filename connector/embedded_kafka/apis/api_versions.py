@@ -75,7 +75,7 @@ def _refused(parts: Parts, request: Message, context: Context) -> Code:
         # Until a client has logged in, its login answers it and not the broker.
         knows = context.session is None or not context.session.unknown
         meant = (request.cluster_id, request.node_id)
-        if knows and request.cluster_id is not None and meant != (parts.cluster_id, parts.config.node_id):
+        if knows and request.cluster_id is not None and meant != (parts.cluster_id, parts.node_id):
             return Code.REBOOTSTRAP_REQUIRED
     return Code.NONE
 

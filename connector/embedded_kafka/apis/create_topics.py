@@ -8,6 +8,8 @@ as requested, and its coordinators then fail until it is restarted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
@@ -51,6 +53,7 @@ def _create(parts: Parts, asked: Message, *, dry_run: bool) -> Topic:
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"CREATE on topic {asked.name} is denied")
     partitions = asked.num_partitions
     replicas = asked.replication_factor
+    assigned: tuple[tuple[int, ...], ...] = ()
     if asked.assignments:
         if partitions != -1 or replicas != -1:
             raise Refused(
@@ -59,14 +62,37 @@ def _create(parts: Parts, asked: Message, *, dry_run: bool) -> Topic:
             )
         if sorted(each.partition_index for each in asked.assignments) != list(range(len(asked.assignments))):
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
-        if any(each.broker_ids != [parts.config.node_id] for each in asked.assignments):
-            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {parts.config.node_id}")
-        partitions, replicas = len(asked.assignments), 1
+        assigned = tuple(
+            _judged(parts, each.broker_ids) for each in sorted(asked.assignments, key=lambda each: each.partition_index)
+        )
+        if len({len(brokers) for brokers in assigned}) > 1:
+            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "all partitions must have the same number of replicas")
+        partitions, replicas = len(assigned), len(assigned[0])
+    elif len(parts.brokers) > 1 and replicas > len(parts.brokers):
+        # A single broker takes any number, and notes it: a program that asks for three replicas must run here.
+        raise Refused(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} cannot be "
+            f"reached because only {len(parts.brokers)} broker(s) are registered.",
+        )
     configs = {config.name: config.value for config in asked.configs}
     unset = [name for name, value in configs.items() if value is None]
     if unset:
         raise Refused(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(unset)}")
-    return parts.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
+    return parts.topics.create(
+        asked.name, partitions, configs, replication_factor=replicas, assigned=assigned, dry_run=dry_run
+    )
+
+
+def _judged(parts: Parts, brokers: Sequence[int]) -> tuple[int, ...]:
+    """The brokers of one partition, as the client chose them."""
+    if not brokers or len(set(brokers)) < len(brokers):
+        raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "each partition needs brokers, each of them once")
+    unknown = [each for each in brokers if each not in parts.brokers.ids]
+    if unknown:
+        known = ", ".join(map(str, parts.brokers.ids))
+        raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, f"the brokers of this cluster are {known}, not {unknown[0]}")
+    return tuple(brokers)
 
 
 def _created(parts: Parts, topic: Topic) -> Message:

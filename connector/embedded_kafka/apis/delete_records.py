@@ -35,7 +35,9 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
                 known = parts.topics.get(topic)
                 if known is not None and known.internal:
                     raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may change {topic}")
-                log = parts.topics.log(TopicPartition(topic, asked.partition_index))
+                where = TopicPartition(topic, asked.partition_index)
+                parts.outlook.check_append(where, all_acks=False)
+                log = parts.topics.log(where)
                 low = log.delete_records(log.end_offset if asked.offset == -1 else asked.offset)
             except Refused as refused:
                 code = refused.code

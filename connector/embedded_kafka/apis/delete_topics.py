@@ -43,9 +43,9 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
                 raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {known.name} is denied")
             parts.topics.delete(known.name)
             # Otherwise the offsets that groups committed for it would apply to a new topic of the same name.
-            parts.groups.on_partitions_deleted(
-                [TopicPartition(known.name, partition) for partition in range(known.partitions)]
-            )
+            gone = [TopicPartition(known.name, partition) for partition in range(known.partitions)]
+            for groups in parts.all_groups():
+                groups.on_partitions_deleted(gone)
             code, message = Code.NONE, None
         except Refused as refused:
             code, message = refused.code, refused.message

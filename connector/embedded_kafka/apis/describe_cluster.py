@@ -1,6 +1,7 @@
-"""DescribeCluster: the one broker (KIP-700), and what the client may do on the cluster (KIP-430).
+"""DescribeCluster: the brokers (KIP-700), and what the client may do on the cluster (KIP-430).
 
-Version 1 distinguishes brokers from controllers; this cluster has no separate controller.
+Version 1 distinguishes brokers from controllers; this cluster has no separate controller: any
+broker does what is for it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ API_KEY: int = DescribeClusterRequest.API_KEY
 VERSIONS = (0, 2)
 
 _BROKERS = 1
+_FIRST_WITH_FENCED = 2
 
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
-    """Describe this broker, which is also the controller."""
+    """Describe the brokers that are alive; with version 2 also those that the controller has given up, if asked."""
     version = request.API_VERSION
     endpoint_type = request.endpoint_type if version >= 1 else _BROKERS
     if endpoint_type != _BROKERS:
@@ -37,10 +39,16 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
         **operations,
         error_code=int(Code.NONE),
         cluster_id=parts.cluster_id,
-        controller_id=parts.config.node_id,
+        controller_id=parts.outlook.controller,
         brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=None)
+            for node_id, host, port in parts.outlook.alive
+        ]
+        + [
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=parts.config.node_id, host=parts.host, port=parts.port, rack=None
+                broker_id=each.node_id, host=each.address.host, port=each.address.port, rack=None, is_fenced=True
             )
+            for each in parts.brokers
+            if version >= _FIRST_WITH_FENCED and request.include_fenced_brokers and each.fenced
         ],
     )

@@ -33,6 +33,8 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     )
     sizes: dict[str, list[Message]] = {}
     for where, log in parts.topics.opened():
+        if not parts.outlook.has_replica(where):
+            continue
         if wanted is None or (where.topic, where.partition) in wanted:
             sizes.setdefault(where.topic, []).append(
                 _Topic.DescribeLogDirsPartition(

@@ -1,4 +1,7 @@
-"""DescribeProducers: the producers in a partition's state, and where their open transactions begin (KIP-664)."""
+"""DescribeProducers: the producers in a partition's state, and where their open transactions begin (KIP-664).
+
+Every broker that has the partition answers, not its leader alone.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def _describe(parts: Parts, where: TopicPartition, context: Context) -> Message:
     try:
         if not parts.authorizer.allows("READ", "TOPIC", where.topic):
             raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
-        producers = view(parts, where, API_KEY, context).producers()
+        producers = view(parts, where, API_KEY, context, replica=True).producers()
     except Refused as refused:
         return _Partition(
             partition_index=where.partition,

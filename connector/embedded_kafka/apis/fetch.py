@@ -1,9 +1,9 @@
 """Fetch: whole batches from partitions' logs, up to the last stable offset for read_committed readers.
 
-Waits up to the reader's maximum time for its minimum number of bytes. A partition that is named twice is read
-once, from the later entry's offset. There are no fetch sessions (KIP-227): every answer has session 0, so
-readers request all their partitions each time. From version 13 on a request names topics by id alone (KIP-516),
-so that a reader of a topic that was recreated is refused.
+Waits up to the reader's maximum time for its minimum number of bytes. A partition that is named twice is read once,
+from the later entry's offset. There are no fetch sessions (KIP-227): every answer has session 0, so readers request
+all their partitions each time. From version 11 on a follower answers as the leader does. From 13 on a request names
+topics by id alone (KIP-516), so that a reader of a topic that was recreated is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ VERSIONS = (4, 13)
 REPEATABLE = True
 
 _READ_COMMITTED = 1
+_FIRST_FROM_FOLLOWERS = 11
 _FIRST_WITH_FETCHED_EPOCH = 12
 _NOT_LOOKED_INTO = (
     Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -92,11 +93,14 @@ def _has_records(parts: Parts, request: Message, topics: _Asked, leaders: _Leade
     for topic, places in topics:
         for asked in places:
             where = TopicPartition(_name_of(parts, topic), asked.partition)
-            if parts.topics.has(where):
-                leader = view_by(parts, where, leaders.get(where))
-                end = leader.last_stable_offset if committed else leader.high_watermark
-                if asked.fetch_offset < end:
-                    return True
+            try:
+                leader = view_by(parts, where, leaders.get(where), replica=_may_follow(request))
+            except Refused:
+                # The read answers it.
+                continue
+            end = leader.last_stable_offset if committed else leader.high_watermark
+            if asked.fetch_offset < end:
+                return True
     return False
 
 
@@ -147,7 +151,7 @@ def _read_partition(
 ) -> Message:
     if not parts.authorizer.allows("READ", "TOPIC", where.topic):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
-    leader = view_by(parts, where, fault)
+    leader = view_by(parts, where, fault, replica=_may_follow(request))
     leader.check(asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
     if request.API_VERSION >= _FIRST_WITH_FETCHED_EPOCH and asked.last_fetched_epoch >= 0:
         diverging = _diverging(leader, where, asked)
@@ -173,6 +177,11 @@ def _read_partition(
         else None,
         records=parts.leaders.stamped(where, read.records),
     )
+
+
+def _may_follow(request: Message) -> bool:
+    """Whether a follower may answer: readers may ask one since KIP-392."""
+    return bool(request.API_VERSION >= _FIRST_FROM_FOLLOWERS)
 
 
 def _diverging(leader: View, where: TopicPartition, asked: Message) -> Message | None:

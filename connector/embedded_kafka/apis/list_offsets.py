@@ -23,6 +23,8 @@ REPEATABLE = True
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _READ_COMMITTED = 1
+_DEBUGGING = -2
+"""The replica id of those who may ask a follower, too."""
 _NOT_AVAILABLE_SINCE = 5
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -50,7 +52,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
                     raise Refused(Code.INVALID_REQUEST, f"{where} is named more than once")
                 if _SINCE.get(asked.timestamp, 0) > request.API_VERSION:
                     raise Refused(Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}")
-                leader = view(parts, where, API_KEY, context)
+                leader = view(parts, where, API_KEY, context, replica=request.replica_id == _DEBUGGING)
                 leader.check(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
                 offset, timestamp_ms = _find(leader, asked.timestamp, committed)
                 # As in Kafka, "latest" is the leader's own, also where an open transaction ends it before the log's

@@ -1,4 +1,4 @@
-"""Metadata: the one broker, and topics with their partitions; creates missing topics where the request allows it.
+"""Metadata: the brokers that are alive, and topics with their partitions; creates missing topics where it may.
 
 Version 1 distinguishes "all topics" (null) from "none", 4 lets clients forbid topic creation, 8 can report
 which operations the client may perform (KIP-430; on the cluster up to version 10 only), 10 and 12 add topic
@@ -7,12 +7,15 @@ ids, 13 an error for the whole answer.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from embedded_kafka.context import Context
 from embedded_kafka.leader_views import epoch_in_metadata
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.topics.internal_topics import CONTROLLERS_TOPIC, INTERNAL
+from embedded_kafka.topics.placement import NO_LEADER
 from embedded_kafka.topics.topics import Topic, is_legal
 from embedded_kafka.wire.server import Message, MetadataRequest, MetadataResponse
 from kafka_core.protocol.error_codes import Code
@@ -31,7 +34,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
     if everything:
         topics = [
             _described(parts, topic, context)
-            for topic in parts.topics
+            for topic in parts.outlook.topics()
             if parts.authorizer.allows("DESCRIBE", "TOPIC", topic.name)
         ]
     else:
@@ -49,12 +52,11 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
     return MetadataResponse(
         version=version,
         brokers=[
-            MetadataResponse.MetadataResponseBroker(
-                node_id=parts.config.node_id, host=parts.host, port=parts.port, rack=None
-            )
+            MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
+            for node_id, host, port in parts.outlook.alive
         ],
         cluster_id=parts.cluster_id,
-        controller_id=parts.config.node_id,
+        controller_id=parts.outlook.controller,
         topics=topics,
         error_code=int(Code.NONE),
         **operations,
@@ -63,13 +65,13 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
 
 def _asked_for(parts: Parts, asked: Message, may_create: bool, context: Context) -> Message:
     if asked.name is None:
-        topic = parts.topics.by_id(asked.topic_id)
+        topic = parts.outlook.topic_by_id(asked.topic_id)
         if topic is None:
             return _refused(None, asked.topic_id, Code.UNKNOWN_TOPIC_ID)
         return _described(parts, topic, context)
     if not parts.authorizer.allows("DESCRIBE", "TOPIC", asked.name):
         return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
-    topic = parts.topics.get(asked.name)
+    topic = parts.outlook.topic(asked.name)
     try:
         makes = may_create and parts.config.auto_create_topics_enable and asked.name != CONTROLLERS_TOPIC
         if topic is None and makes:
@@ -85,25 +87,31 @@ def _asked_for(parts: Parts, asked: Message, may_create: bool, context: Context)
 
 
 def _described(parts: Parts, topic: Topic, context: Context) -> Message:
-    me = [parts.config.node_id]
     offline = parts.topics.offline(topic.name)
+    alive = {each.node_id for each in parts.outlook.alive}
     return _Topic(
         error_code=int(Code.NONE),
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[
-            _Topic.MetadataResponsePartition(
-                error_code=int(Code.LEADER_NOT_AVAILABLE if partition in offline else Code.NONE),
-                partition_index=partition,
-                leader_id=-1 if partition in offline else parts.config.node_id,
-                leader_epoch=epoch_in_metadata(parts, TopicPartition(topic.name, partition), API_KEY, context),
-                replica_nodes=me,
-                isr_nodes=me,
-                offline_replicas=me if partition in offline else [],
-            )
+            _partition(parts, TopicPartition(topic.name, partition), partition in offline, alive, context)
             for partition in range(topic.partitions)
         ],
+    )
+
+
+def _partition(parts: Parts, where: TopicPartition, offline: bool, alive: Set[int], context: Context) -> Message:
+    placed = parts.outlook.placed(where)
+    led = placed.leader in alive and not offline
+    return _Topic.MetadataResponsePartition(
+        error_code=int(Code.NONE if led else Code.LEADER_NOT_AVAILABLE),
+        partition_index=where.partition,
+        leader_id=placed.leader if led else NO_LEADER,
+        leader_epoch=epoch_in_metadata(parts, where, API_KEY, context),
+        replica_nodes=list(placed.replicas),
+        isr_nodes=list(placed.in_sync),
+        offline_replicas=[each for each in placed.replicas if offline or each not in alive],
     )
 
 

@@ -1,13 +1,15 @@
 """Produce: append records to partitions' logs.
 
 From version 12 on (transaction version 2, KIP-890) the request itself adds its partitions to the transaction;
-before, they must have been added. Of several batches for one partition the last is written, as in Kafka.
-Version 13 names topics by id only and is not offered. Every acks value but 0 means the same here: the records
-are in the page cache of the one replica.
+before, they must have been added. From version 10 on the refusal of a broker that does not lead the partition names
+the one that does (KIP-951). Of several batches for one partition the last is written, as in Kafka.
+Version 13 names topics by id only and is not offered. There is one copy of the records, so acks=all differs from
+acks=1 in what is refused only: too few replicas in sync, and a leader whom its followers have left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from collections.abc import Sequence
@@ -31,12 +33,14 @@ advertises it as well."""
 
 _FIRST_THAT_ADDS_PARTITIONS = 12
 _FIRST_THAT_KNOWS_ABORTABLE = 11
+_FIRST_THAT_NAMES_LEADERS = 10
 _FIRST_WITH_ZSTD, _ZSTD = 7, 4
 _SAY_NOTHING_OF_THE_LOG = (
     Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.KAFKA_STORAGE_ERROR,
 )  # fmt: skip
 """Refusals that Kafka answers without the log's start offset; its answer to the others has it."""
 _ALL_ACKS = (-1, 0, 1)
+_IN_SYNC = -1
 
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
@@ -46,6 +50,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message |
     """Append each partition's batch; a refused one does not block the others."""
     refused = _refused_as_a_whole(parts, request)
     responses = []
+    moved: set[int] = set()
     asked = last_of_each(request.topic_data, lambda topic: (topic.name, topic.partition_data), lambda data: data.index)
     for topic, places in asked:
         partitions = []
@@ -56,7 +61,14 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message |
                     raise refused
                 partitions.append(await _append(parts, request, where, data.records))
             except Refused as error:
-                partitions.append(_error(data.index, error.code, error.message))
+                answer = _error(data.index, error.code, error.message)
+                if error.code is Code.NOT_LEADER_OR_FOLLOWER and request.API_VERSION >= _FIRST_THAT_NAMES_LEADERS:
+                    placed = parts.outlook.placed(where)
+                    answer.current_leader = _Partition.LeaderIdAndEpoch(
+                        leader_id=placed.leader, leader_epoch=placed.epoch
+                    )
+                    moved.add(placed.leader)
+                partitions.append(answer)
             except OSError as error:
                 log.error("cannot write to %s: %s", where, error)
                 partitions.append(_error(data.index, Code.KAFKA_STORAGE_ERROR, errno.errorcode.get(error.errno or 0)))
@@ -66,7 +78,15 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message |
             # The only way to report a failure to a client that wants no answer.
             raise Disconnect("records that are not to be acknowledged were refused")
         return None
-    return ProduceResponse(version=request.API_VERSION, responses=responses)
+    named = [place for node_id in sorted(moved) if (place := parts.outlook.address(node_id)) is not None]
+    return ProduceResponse(
+        version=request.API_VERSION,
+        responses=responses,
+        node_endpoints=[
+            ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=None)
+            for node_id, host, port in named
+        ],
+    )
 
 
 def _refused_as_a_whole(parts: Parts, request: Message) -> Refused | None:
@@ -97,6 +117,13 @@ async def _append(parts: Parts, request: Message, where: TopicPartition, records
     topic = parts.topics.get(where.topic)
     if topic is not None and topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may write to {where.topic}")
+    all_acks = request.acks == _IN_SYNC
+    try:
+        parts.outlook.check_append(where, all_acks=all_acks)
+    except Refused as refused:
+        if refused.code is not Code.REQUEST_TIMED_OUT:
+            raise
+        return await _alone(parts, request, where, refused)
     partition_log = parts.topics.log(where)
     # The log refuses a batch that is too short for a header.
     header = claimed_header(only_batch(memoryview(records)))
@@ -110,13 +137,14 @@ async def _append(parts: Parts, request: Message, where: TopicPartition, records
         # The first records of a transaction in this partition are verified with the coordinator (KIP-890).
         # Later ones need no check, because only the coordinator's marker ends the open transaction here.
         try:
-            await parts.transactions.ensure_partition(
+            await parts.coordinator_of(request.transactional_id).ensure_partition(
                 request.transactional_id, header.producer_id, header.producer_epoch, [where],
                 add=request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS,
                 knows_abortable=request.API_VERSION >= _FIRST_THAT_KNOWS_ABORTABLE,
             )  # fmt: skip
         except Refused as refused:
             raise _as_producers_know_it(refused, request.API_VERSION) from refused
+        parts.outlook.check_append(where, all_acks=all_acks)
         partition_log = parts.topics.log(where)
     # Nothing is awaited between the coordinator's answer and the append, so the answer still holds.
     try:
@@ -136,6 +164,23 @@ async def _append(parts: Parts, request: Message, where: TopicPartition, records
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=partition_log.log_start_offset,
+    )
+
+
+async def _alone(parts: Parts, request: Message, where: TopicPartition, refused: Refused) -> Message:
+    """The answer of a leader that was replaced without noticing. Its records are gone when it notices: with acks=all
+    they are never acknowledged, and with less at once."""
+    if request.acks == _IN_SYNC:
+        await asyncio.sleep(request.timeout_ms / 1000)
+        raise refused
+    stand = parts.outlook.stand_of(where)
+    assert stand is not None, "only a leader that was replaced answers alone"
+    return _Partition(
+        index=where.partition,
+        error_code=int(Code.NONE),
+        base_offset=stand.end,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
     )
 
 

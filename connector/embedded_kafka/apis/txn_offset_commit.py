@@ -69,7 +69,9 @@ async def _commit_in_transaction(
 ) -> dict[TopicPartition, Code]:
     partition = TopicPartition(OFFSETS_TOPIC, parts.groups.partition_for(request.group_id))
     parts.topics.ensure_internal(OFFSETS_TOPIC)
-    await parts.transactions.ensure_partition(
+    # Before the transaction has the partition: as in Kafka, a broker asks for what it leads.
+    parts.groups.check_here(request.group_id)
+    await parts.coordinator_of(request.transactional_id).ensure_partition(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,

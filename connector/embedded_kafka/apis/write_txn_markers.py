@@ -58,6 +58,10 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
 
 async def _write(parts: Parts, marker: Message, where: TopicPartition, transaction_version: int) -> Code:
     try:
+        if not parts.outlook.has_replica(where):
+            # As in Kafka: a broker does not look further than its own partitions here.
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not on this broker")
+        parts.outlook.check_append(where)
         await parts.markers.write(
             where,
             marker.producer_id,

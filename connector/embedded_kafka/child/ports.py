@@ -13,6 +13,10 @@ _LOWEST, _HIGHEST = 20_000, 32_000
 _TRIES = 1_000
 
 
+BROKERS_AT_MOST = 9
+"""Of the embedded cluster. No test needs more, and each has connections, a listener and coordinators of its own."""
+
+
 def free_ports(count: int) -> list[int]:
     """`count` different ports of 127.0.0.1 on which no process listened just now.
 
@@ -37,3 +41,8 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def ports_from(first: int, count: int) -> list[int]:
+    """The ports of so many servers: the first and those behind it; 0 stands for free ones."""
+    return [first + number if first else 0 for number in range(count)]

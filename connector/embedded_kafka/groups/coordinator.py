@@ -58,7 +58,10 @@ tools would list unused groups."""
 
 
 class GroupCoordinator:
-    """All groups of the broker. `new_member_id` makes an unused id from a client id or an instance id."""
+    """The groups of the partitions of `__consumer_offsets` that the broker leads.
+
+    `new_member_id` makes an unused id from a client id or an instance id.
+    """
 
     def __init__(
         self,
@@ -94,12 +97,31 @@ class GroupCoordinator:
         """The partition of `__consumer_offsets` that holds the group."""
         return self._journal.partition_for(group_id)
 
+    def check_here(self, group_id: str) -> None:
+        """Refused(NOT_COORDINATOR) where another broker has the group, or its records are damaged."""
+        self._journal.check(group_id)
+
     # ---- start and stop
 
     def load(self) -> None:
         """Load groups, offsets and open transactions. CorruptBatch or UnsupportedVersion for an unreadable record."""
+        self._load(None)
+
+    def take_over(self, partition: int) -> None:
+        """Coordinate the groups of a partition, from what is in its log. Errors as of `load`."""
+        self._load(partition)
+
+    def resign(self, partition: int) -> None:
+        """Coordinate the groups of a partition no longer: answer their waiting requests with NOT_COORDINATOR."""
+        mine = [each.group_id for each in self._consumers if self.partition_for(each.group_id) == partition]
+        for group_id in mine:
+            self._consumers.drop(group_id)
+        self._groups.close(lambda group_id: self.partition_for(group_id) == partition)
+        self._journal.drop_partition(partition)
+
+    def _load(self, only: int | None) -> None:
         now_ms = self._clock.now_ms()
-        for group in self._journal.load(self._groups.limits, self._consumers.limits):
+        for group in self._journal.load(self._groups.limits, self._consumers.limits, only):
             if isinstance(group, ConsumerGroup):
                 self._consumers.restore(group, now_ms)
             else:

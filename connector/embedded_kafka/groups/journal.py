@@ -63,19 +63,26 @@ class Journal:
         return partition_of(group_id, self._partitions)
 
     def check(self, group_id: str) -> None:
-        """Refused(NOT_COORDINATOR) where the group's records are damaged: no answer is better than a wrong one."""
+        """Refused(NOT_COORDINATOR) where another broker has the group, or its records are damaged: no answer is better
+        than a wrong one."""
         offline = self._logs.offline(OFFSETS_TOPIC)
         if offline and self.partition_for(group_id) in offline:
-            raise Refused(Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} with {group_id} is offline")
+            raise Refused(
+                Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} with {group_id} is not served by this broker"
+            )
 
     def offsets_of(self, group_id: str) -> OffsetStore:
         """The offsets of the group's partition."""
         return self._store(self.partition_for(group_id))
 
-    def load(self, limits: Limits, consumer_limits: ConsumerLimits) -> Iterator[Group | ConsumerGroup]:
-        """Load everything; yields the existing groups of both kinds. CorruptBatch or UnsupportedVersion for an
+    def load(
+        self, limits: Limits, consumer_limits: ConsumerLimits, only: int | None = None
+    ) -> Iterator[Group | ConsumerGroup]:
+        """Load everything, or one partition; yields the groups of both kinds. CorruptBatch or UnsupportedVersion for an
         unreadable record, OptionsError for a record that was written with another number of partitions."""
         for partition, partition_log in self._logs.existing(OFFSETS_TOPIC):
+            if only not in (None, partition):
+                continue
             groups: dict[str, Group] = {}
             consumers = ConsumersRead()
             store = self._store(partition)
@@ -99,6 +106,10 @@ class Journal:
                 )
             yield from groups.values()
             yield from found.values()
+
+    def drop_partition(self, partition: int) -> None:
+        """Forget a partition's offsets; its log keeps them."""
+        self._stores.pop(partition, None)
 
     def write_group(self, group: Group, now_ms: int) -> None:
         """Write the group's generation with its assignment. Refused where the write fails."""

@@ -161,12 +161,13 @@ class Memberships:
         if group is not None and group.due_ms is not None and group.due_ms <= now_ms:
             self.apply(group, Tick(now_ms))
 
-    def close(self) -> None:
-        """Refuse all waiting requests, and drop every group."""
+    def close(self, which: Callable[[str], bool] = lambda _group_id: True) -> None:
+        """Refuse the waiting requests of these groups, and drop the groups."""
         for group in self:
-            if group.state is not GroupState.DEAD:
-                self.apply(group, Close())
-        self._groups.clear()
+            if which(group.group_id):
+                if group.state is not GroupState.DEAD:
+                    self.apply(group, Close())
+                self.forget(group.group_id)
 
     def _look_again(self, group: Group) -> None:
         # Most groups of a long-lived broker only name stored offsets: they have no timeouts.

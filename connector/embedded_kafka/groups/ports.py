@@ -37,10 +37,10 @@ class GroupLogs(Protocol):
         """The partition's log, created on first use."""
 
     def existing(self, topic: str) -> Iterable[tuple[int, GroupLog]]:
-        """The partitions that have ever been written to."""
+        """The partitions that have ever been written to, of those that this broker coordinates."""
 
     def offline(self, topic: str) -> Collection[int]:
-        """The partitions whose files are damaged."""
+        """The partitions that this broker does not coordinate: damaged, or another one's."""
 
     def take_offline(self, topic: str, partition: int, error: Exception) -> None:
         """A partition's records cannot be read."""

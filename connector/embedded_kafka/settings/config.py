@@ -110,6 +110,9 @@ class BrokerConfig:
     """Kafka has no limit, but every resource has one here."""
     group_consumer_migration_policy: str = "disabled"
     group_consumer_session_timeout_ms: int = 45_000
+    broker_session_timeout_ms: int = 0
+    """How long a broker of several may be silent before others lead in its place. Kafka's default of 9000 only makes
+    tests wait."""
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
     max_partitions: int = 20_000

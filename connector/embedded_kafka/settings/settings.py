@@ -18,6 +18,7 @@ _OWN = {
     "allow.everyone.if.no.acl.found": "security.allow_everyone",
     "authorizer.class.name": "security.authorizer",
     "auto.create.topics.enable": "auto_create_topics_enable",
+    "broker.session.timeout.ms": "broker_session_timeout_ms",
     "connections.max.reauth.ms": "security.max_reauth_ms",
     "fetch.max.bytes": "fetch_max_bytes",
     "group.consumer.assignors": "group_consumer_assignors",

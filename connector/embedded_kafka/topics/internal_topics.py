@@ -15,7 +15,7 @@ CONTROLLERS_TOPIC: Final = "__cluster_metadata"
 
 _SEGMENT_BYTES = str(100 * 1024 * 1024)
 
-CONFIGS: Final[dict[str, dict[str, str]]] = {
+_CONFIGS: Final[dict[str, dict[str, str]]] = {
     OFFSETS_TOPIC: {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -25,8 +25,16 @@ CONFIGS: Final[dict[str, dict[str, str]]] = {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
         "segment.bytes": _SEGMENT_BYTES,
-        "min.insync.replicas": "1",
         "unclean.leader.election.enable": "false",
     },
 }
-"""As Kafka creates them, except that this broker has one replica."""
+
+_IN_SYNC_AT_LEAST = 2
+"""transaction.state.log.min.isr."""
+
+
+def internal_configs(name: str, replicas: int) -> dict[str, str]:
+    """As Kafka creates the topic, for that many replicas."""
+    if name == TRANSACTIONS_TOPIC:
+        return {**_CONFIGS[name], "min.insync.replicas": str(min(_IN_SYNC_AT_LEAST, replicas))}
+    return _CONFIGS[name]

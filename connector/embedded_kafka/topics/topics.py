@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from embedded_kafka.refusals import Refused
 from embedded_kafka.settings import topic_configs
 from embedded_kafka.settings.config import BrokerConfig, LogConfig
 from embedded_kafka.storage import read_json, write_json
-from embedded_kafka.topics.internal_topics import CONFIGS, CONTROLLERS_TOPIC, INTERNAL, OFFSETS_TOPIC
+from embedded_kafka.topics.internal_topics import CONTROLLERS_TOPIC, INTERNAL, OFFSETS_TOPIC, internal_configs
 from kafka_core import runtime
 from kafka_core.errors import LogDamaged
 from kafka_core.protocol.error_codes import Code
@@ -50,13 +50,16 @@ def unified(name: str) -> str:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. `replication_factor` is the requested one; it is stored, but there is only one replica."""
+    """One topic. `replication_factor` is the requested one; a single broker stores it, and has one replica.
+    `assigned`: the brokers of each partition, where the one who made the topic chose them.
+    """
 
     name: str
     topic_id: UUID
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = 1
+    assigned: tuple[tuple[int, ...], ...] = ()
 
     @property
     def internal(self) -> bool:
@@ -65,12 +68,15 @@ class Topic:
 
 
 class Topics:
-    """All topics of one data directory."""
+    """All topics of one data directory. `default_replicas`: of topics that are made without a number of replicas."""
 
-    def __init__(self, directory: Path, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, directory: Path, config: BrokerConfig, clock: Clock, default_replicas: int = 1) -> None:
         self._directory = directory
         self._config = config
         self._clock = clock
+        self.default_replicas = default_replicas
+        self.on_more: Callable[[Topic, int], None] = lambda _topic, _first: None
+        """Called with a topic that has more partitions than before, and the first of the new ones."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, str] = {}
         self._alike: dict[str, set[str]] = {}
@@ -165,7 +171,8 @@ class Topics:
         partitions: int,
         configs: Mapping[str, str | None] | None = None,
         *,
-        replication_factor: int = 1,
+        replication_factor: int = -1,
+        assigned: tuple[tuple[int, ...], ...] = (),
         dry_run: bool = False,
     ) -> Topic:
         """Create a topic; -1 partitions or replicas stand for the defaults. Refused with Kafka's code.
@@ -188,19 +195,21 @@ class Topics:
                 f"Topic '{name}' collides with the topic '{other}' ('.' is taken for '_')",
             )
         partitions = self._config.num_partitions if partitions == -1 else partitions
-        replication_factor = 1 if replication_factor == -1 else replication_factor
+        replication_factor = self.default_replicas if replication_factor == -1 else replication_factor
         if partitions <= 0:
             raise Refused(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
         if replication_factor <= 0:
             raise Refused(Code.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
         checked = topic_configs.check(configs or {})
         if name in INTERNAL:
-            partitions, checked = self._internal_partitions(name), CONFIGS[name]
+            partitions, checked = self.internal_partitions(name), internal_configs(name, self.default_replicas)
+            replication_factor, assigned = self.default_replicas, ()
         self._check_room(partitions)
-        topic = Topic(name, runtime.uuid4(), partitions, checked, replication_factor)
+        topic = Topic(name, runtime.uuid4(), partitions, checked, replication_factor, assigned)
         if not dry_run:
             self._save([*self._topics.values(), topic])
             self._remember(topic)
+            self.on_more(topic, 0)
         return topic
 
     def ensure_internal(self, name: str) -> Topic:
@@ -208,14 +217,15 @@ class Topics:
         known = self._topics.get(name)
         if known is None:
             return self.create(name, -1)
-        partitions = self._internal_partitions(name)
+        partitions = self.internal_partitions(name)
         if known.partitions < partitions:
             # A broker with a smaller setting, or an older broker, created it with fewer. Loading its records
             # has succeeded by now, so they were written for this number of partitions.
             self.add_partitions(name, partitions)
         return self._topics[name]
 
-    def _internal_partitions(self, name: str) -> int:
+    def internal_partitions(self, name: str) -> int:
+        """How many partitions one of the broker's own topics has."""
         if name == OFFSETS_TOPIC:
             return self._config.offsets_topic_partitions
         return self._config.transaction_state_partitions
@@ -233,6 +243,7 @@ class Topics:
         self._check_room(count - topic.partitions)
         if not dry_run:
             self._replace(replace(topic, partitions=count))
+            self.on_more(self._topics[name], topic.partitions)
 
     def configure(self, name: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         """Set the topic's configurations to exactly these."""
@@ -272,11 +283,10 @@ class Topics:
         """Drop the batch with this offset and everything after it, as if a leader without them was elected.
         Returns the shortened log.
 
-        ValueError where the log has no such offset, or the topic is internal (the coordinators have it in memory).
+        ValueError where the log has no such offset. What is in memory of one of the broker's own topics is stale then:
+        its coordinator has to load it anew.
         """
         log = self.log(where)
-        if where.topic in INTERNAL:
-            raise ValueError(f"the broker's own topic {where.topic} cannot lose its end")
         if not log.log_start_offset <= offset <= log.end_offset:
             raise ValueError(
                 f"offset {offset} is not between the start {log.log_start_offset} and the end {log.end_offset} of {where}"
@@ -331,6 +341,7 @@ def _to_json(topic: Topic) -> dict[str, Any]:
         "partitions": topic.partitions,
         "configs": dict(topic.configs),
         "replication_factor": topic.replication_factor,
+        **({"assigned": topic.assigned} if topic.assigned else {}),
     }
 
 
@@ -341,4 +352,5 @@ def _from_json(entry: dict[str, Any]) -> Topic:
         entry["partitions"],
         entry["configs"],
         entry["replication_factor"],
+        tuple(tuple(brokers) for brokers in entry.get("assigned", ())),
     )

@@ -45,9 +45,6 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 
 log = logging.getLogger(__name__)
 
-COORDINATOR_EPOCH = 0
-"""With one broker, no other coordinator ever takes over."""
-
 MAX_IDS = 200_000
 """Transactional ids in memory, about 1 KB each; they expire after transactional_id_expiration_ms.
 Twice as many would still fit, but Python's garbage collector scans all of them from time to time,
@@ -59,15 +56,15 @@ _NO_MARKER_NEEDED = {
     # The partition was deleted together with the records of the transaction.
     Code.UNKNOWN_TOPIC_OR_PARTITION: "no longer exists",
     # A newer epoch has written there, so this one's transaction has been ended (an administrator's abort). Kafka leaves
-    # the transaction prepared until its coordinator moves; that never happens here, so the partition is passed over.
+    # the transaction prepared until its coordinator moves; that may be never, so the partition is passed over.
     Code.INVALID_PRODUCER_EPOCH: "has a newer epoch of the producer",
     Code.TRANSACTION_COORDINATOR_FENCED: "has a marker of a newer coordinator",
 }
 
 
 class TransactionCoordinator:
-    """All transactional ids of the broker. Everything runs on one event loop; `load`, `tick` and the rest are called
-    there.
+    """The transactional ids of the partitions of the log that the broker leads. Everything runs on one event loop;
+    `load`, `tick` and the rest are called there.
     """
 
     def __init__(
@@ -105,8 +102,20 @@ class TransactionCoordinator:
 
     def load(self) -> None:
         """Load the log and start to carry out prepared ends. CorruptBatch, UnsupportedVersion, OptionsError."""
-        self._book.load()
-        for transaction in self._book:
+        self._resume(self._book.load())
+
+    def take_over(self, partition: int) -> None:
+        """Coordinate what a partition of the log stores, from what is in it. Errors as of `load`."""
+        self._resume(self._book.load(partition))
+
+    def resign(self, partition: int) -> None:
+        """Coordinate a partition's ids no longer. Ends that are not carried out are their next coordinator's."""
+        self._book.resign(partition)
+        for transactional_id in [each for each in self._unfinished if self.partition_for(each) == partition]:
+            del self._unfinished[transactional_id]
+
+    def _resume(self, loaded: Iterable[Transaction]) -> None:
+        for transaction in loaded:
             if transaction.state in _PREPARED:
                 self._unfinished[transaction.transactional_id] = None
         self._carry_on()
@@ -299,6 +308,7 @@ class TransactionCoordinator:
         self._spawn(self._finish(transactional_id, markers))
 
     async def _finish(self, transactional_id: str, markers: WriteMarkers) -> None:
+        term = self._book.term(transactional_id)
         try:
             held = []
             for number, partition in enumerate(sorted(markers.partitions), 1):
@@ -308,13 +318,15 @@ class TransactionCoordinator:
                 else:
                     held.append((number, partition, transactional_id, markers, may_write))
             await asyncio.gather(*(self._mark_as(*each) for each in held))
+            if self._book.term(transactional_id) != term:
+                return
             for effect in self._book.apply(transactional_id, Finish()):
                 if isinstance(effect, Log):
                     await self._book.record(transactional_id, effect.entry, "end-completed")
         except Refused:
             log.warning("the end of %s is not in the log yet; the broker retries", transactional_id)
         finally:
-            transaction = self._book.get(transactional_id)
+            transaction = self._book.get(transactional_id) if self._book.term(transactional_id) == term else None
             if transaction is not None and transaction.state in _PREPARED:
                 self._unfinished[transactional_id] = None
 
@@ -322,17 +334,21 @@ class TransactionCoordinator:
         self, number: int, partition: TopicPartition, transactional_id: str, markers: WriteMarkers,
         may_write: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:  # fmt: skip
+        term = self._book.term(transactional_id)
         wanted = may_write is None or await may_write()
+        if self._book.term(transactional_id) != term:
+            # Its next coordinator writes the marker.
+            return
         if not wanted:
             # As in Kafka where the metadata has no leader: "likely deleted already and hence can be skipped".
             log.warning("no marker in %s, because a test set a fault for it", partition)
-        elif not await self._mark(partition, markers):
+        elif not await self._mark(partition, transactional_id, markers):
             return
         self._book.apply(transactional_id, MarkerWritten(partition))
         if wanted:
             await self._reached(f"marker-written:{number}")
 
-    async def _mark(self, partition: TopicPartition, markers: WriteMarkers) -> bool:
+    async def _mark(self, partition: TopicPartition, transactional_id: str, markers: WriteMarkers) -> bool:
         """Write one marker; returns whether this partition is finished."""
         producer_id, epoch = markers.identity.producer_id, markers.identity.epoch
         # The marker may exist already: the broker was killed after writing it, or the write failed after its
@@ -350,7 +366,7 @@ class TransactionCoordinator:
                 producer_id,
                 epoch,
                 commit=markers.commit,
-                coordinator_epoch=COORDINATOR_EPOCH,
+                coordinator_epoch=self._book.coordinator_epoch(transactional_id),
                 transaction_version=markers.version,
             )
         except Refused as refused:
@@ -367,8 +383,11 @@ class TransactionCoordinator:
     # ---- what falls due
 
     async def _time_out(self, transactional_id: str) -> None:
-        transaction = self._book.get(transactional_id)
         now_ms = self._clock.now_ms()
+        try:
+            transaction = self._book.get(transactional_id)
+        except Refused:
+            return
         if transaction is None or not transaction.timed_out(now_ms):
             return
         event = TimeOut(now_ms, self.transaction_version)

@@ -44,13 +44,16 @@ class StateLogs(Protocol):
         """A partition, created on first use."""
 
     def existing(self, topic: str) -> Iterable[tuple[int, StateLog]]:
-        """The partitions that have been used."""
+        """The partitions that have been used, of those that this broker coordinates."""
 
     def offline(self, topic: str) -> Collection[int]:
-        """The partitions whose files are damaged."""
+        """The partitions that this broker does not coordinate: damaged, or another one's."""
 
     def take_offline(self, topic: str, partition: int, error: Exception) -> None:
         """A partition's records cannot be read."""
+
+    def coordinator_epoch(self, topic: str, partition: int) -> int:
+        """The epoch under which this broker coordinates what the partition stores."""
 
 
 class MarkerWriter(Protocol):

@@ -7,12 +7,14 @@ Invariants:
 - An id has at most one change in progress.
 - A change whose append failed has not happened.
 - Each id is checked when it is due, and not before.
+- What this broker no longer coordinates it neither knows nor changes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -79,6 +81,7 @@ class TransactionRegistry:
         self._reached = reached
         self._on_markers = on_markers
         self._transactions: dict[str, Transaction] = {}
+        self._terms: Counter[int] = Counter()
         self._expire_after_ms = config.transactional_id_expiration_ms
         # Two queues, because each of an id's two times only moves forward; in one queue it
         # would also move back.
@@ -93,12 +96,13 @@ class TransactionRegistry:
         return iter(list(self._transactions.values()))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """The machine of an id. Refused(NOT_COORDINATOR) where the id's partition of the log is damaged."""
+        """The machine of an id. Refused(NOT_COORDINATOR) where the id's partition of the log is damaged, or another
+        broker leads it."""
         offline = self._logs.offline(TRANSACTIONS_TOPIC)
         if offline and self.partition_for(transactional_id) in offline:
             raise Refused(
                 Code.NOT_COORDINATOR,
-                f"the partition of {TRANSACTIONS_TOPIC} with {transactional_id} is offline",
+                f"the partition of {TRANSACTIONS_TOPIC} with {transactional_id} is not served by this broker",
             )
         return self._transactions.get(transactional_id)
 
@@ -137,9 +141,13 @@ class TransactionRegistry:
         value, 0 for the lowest."""
         return partition_of(transactional_id, self._partitions)
 
-    def load(self) -> None:
-        """Read the log. CorruptBatch, UnsupportedVersion, OptionsError."""
+    def load(self, only: int | None = None) -> list[Transaction]:
+        """Read the log, or one partition of it; returns the ids that are there. CorruptBatch, UnsupportedVersion,
+        OptionsError."""
+        loaded = []
         for partition, state_log in self._logs.existing(TRANSACTIONS_TOPIC):
+            if only not in (None, partition):
+                continue
             # Most records are superseded by later ones of the same id; only the last ones are worth decoding.
             values: dict[bytes, bytes] = {}
             try:
@@ -161,9 +169,25 @@ class TransactionRegistry:
                         "changed; restore that number",
                         {"transaction_state_partitions": self._partitions},
                     )
-                self._transactions[transactional_id] = Transaction(transactional_id, decode_value(value))
-        for transaction in self._transactions.values():
+                loaded.append(Transaction(transactional_id, decode_value(value)))
+        for transaction in loaded:
             self._keep(transaction)
+        return loaded
+
+    def resign(self, partition: int) -> None:
+        """Another broker coordinates the partition's ids from now on, or this one reads them anew. A change that is in
+        progress gets no further here: what is of it in the log is its next coordinator's."""
+        self._terms[partition] += 1
+        for transactional_id in [each for each in self._transactions if self.partition_for(each) == partition]:
+            del self._transactions[transactional_id]
+
+    def term(self, transactional_id: str) -> int:
+        """Another number whenever the id's state was dropped."""
+        return self._terms[self.partition_for(transactional_id)]
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """Under which the id's markers are written."""
+        return self._logs.coordinator_epoch(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))
 
     async def change(self, transaction: Transaction, event: Init | Add | End | TimeOut, step: str) -> ProducerIdentity:
         """Apply the event; a change is made only after it is in the log and `step` is reached. Returns the
@@ -185,13 +209,19 @@ class TransactionRegistry:
         return next((each.identity for each in effects if isinstance(each, AnswerIdentity)), after.current.identity)
 
     async def record(self, transactional_id: str, entry: TransactionLogEntry, step: str) -> tuple[Effect, ...]:
-        """Append a pending change, reach `step`, make the change. Refused means that the change is not made."""
+        """Append a pending change, reach `step`, make the change. Refused means that the change is not made; with
+        NOT_COORDINATOR its next coordinator may make it."""
+        term = self.term(transactional_id)
+        effects: tuple[Effect, ...] = ()
         self._append(transactional_id, entry)
         try:
             await self._reached(step)
         finally:
             # Also if the request was cancelled (its connection is gone): a logged change has happened.
-            effects = self.apply(transactional_id, Logged(self._clock.now_ms()))
+            if self.term(transactional_id) == term:
+                effects = self.apply(transactional_id, Logged(self._clock.now_ms()))
+        if self.term(transactional_id) != term:
+            raise Refused(Code.NOT_COORDINATOR, f"{transactional_id} has got another coordinator")
         return effects
 
     def apply(self, transactional_id: str, event: Event) -> tuple[Effect, ...]:

@@ -96,7 +96,7 @@ def test_one_large_request_after_another_is_stored_as_it_was_sent(tmp_path: Path
 
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 1, {})
-        reader, writer = await asyncio.open_connection("127.0.0.1", node.parts.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.parts.me.port)
         for number, value in enumerate(values):
             request = produce("t", bytes(encode_batch([(None, value)], timestamp_ms=1_000)))
             request.with_header(correlation_id=number, client_id="it")

@@ -202,7 +202,7 @@ async def connected(node: Node) -> socket.socket:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(client, (node.parts.host, node.parts.port))
+    await asyncio.get_running_loop().sock_connect(client, (node.parts.me.host, node.parts.me.port))
     return client
 
 

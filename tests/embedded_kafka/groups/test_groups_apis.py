@@ -76,6 +76,7 @@ class Broker(World):
                 authorizer=self.authorizer,
                 topics=FakeTopics(),
                 transactions=self.transactions,
+                coordinator_of=lambda _transactional_id: self.transactions,
                 config=self.config,
                 clock=self.clock,
             ),

@@ -13,6 +13,7 @@ from embedded_kafka.embedded import EmbeddedKafka
 from embedded_kafka.groups.offsets import NewOffset
 from embedded_kafka.log import PartitionLog, encode_batch
 from embedded_kafka.node import Node
+from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.settings.topic_configs import log_config
 from embedded_kafka.topics.internal_topics import INTERNAL
@@ -20,7 +21,7 @@ from kafka_core.errors import OptionsError
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from tests.embedded_kafka.log.compaction_tools import records
-from tests.embedded_kafka.node_tools import ask, fetch, fetched, init, produce, produced, with_node
+from tests.embedded_kafka.node_tools import ask, fetch, fetched, init, produce, produced, with_cluster, with_node
 
 WITHIN_S = 30
 OFTEN = BrokerConfig(cleaner_backoff_ms=20)
@@ -67,20 +68,21 @@ def test_a_compacted_topic_is_cleaned_while_it_is_read_and_written(tmp_path: Pat
 
 
 def test_time_that_is_moved_has_tombstones_taken_away(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(cluster: KafkaCluster) -> None:
+        node = cluster.nodes[0]
         node.parts.topics.create("t", 1, SMALL)
         log = node.parts.topics.log(WHERE)
         await write(node, (b"a", b"1"))
         await write(node, (b"a", None))
         for _ in range(3):
             await write(node, (b"filler", bytes(200)))
-        node.cleaner.wake()
+        cluster.cleaner.wake()
         await until(lambda: shown(log, b"a") == [None])
         await write(node, (b"filler", bytes(200)))
-        node.advance(86_400_000 + 1)
+        cluster.advance(86_400_000 + 1)
         await until(lambda: shown(log, b"a") == [])
 
-    with_node(tmp_path, scenario)
+    with_cluster(tmp_path, scenario)
 
 
 def fill(node: Node, topic: str, count: int) -> None:
@@ -93,42 +95,45 @@ def fill(node: Node, topic: str, count: int) -> None:
 
 @pytest.mark.slow
 def test_a_topic_that_is_deleted_while_it_is_cleaned_is_gone_and_the_cleaner_goes_on(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(cluster: KafkaCluster) -> None:
+        node = cluster.nodes[0]
         fill(node, "gone", 300)
         fill(node, "t", 300)
-        node.cleaner.wake()
+        cluster.cleaner.wake()
         await until(lambda: bool(list(tmp_path.glob("*-0/cleaned"))))
         node.parts.topics.delete("gone")
         await until(lambda: len(shown(node.parts.topics.log(WHERE), b"a")) <= 5)
         assert not (tmp_path / "gone-0").exists()
 
-    with_node(tmp_path, scenario)
+    with_cluster(tmp_path, scenario)
 
 
 def test_a_log_that_cannot_be_cleaned_does_not_keep_the_others_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(node: Node) -> None:
+    async def scenario(cluster: KafkaCluster) -> None:
+        node = cluster.nodes[0]
         fill(node, "bad", 30)
         fill(node, "t", 30)
         first = tmp_path / "bad-0" / f"{0:020d}.log"
         content = bytearray(first.read_bytes())
         content[100] ^= 1
         first.write_bytes(content)
-        node.cleaner.wake()
+        cluster.cleaner.wake()
         await until(lambda: len(shown(node.parts.topics.log(WHERE), b"a")) <= 5)
         await until(lambda: "bad-0 cannot be cleaned" in caplog.text)
-        node.cleaner.wake()
+        cluster.cleaner.wake()
         assert first.read_bytes() == bytes(content)
 
-    with_node(tmp_path, scenario)
+    with_cluster(tmp_path, scenario)
 
 
 def test_the_coordinators_logs_are_compacted_and_a_restart_finds_what_was_there(tmp_path: Path) -> None:
     where = TopicPartition("t", 0)
     size = []
 
-    async def commit(node: Node) -> None:
+    async def commit(cluster: KafkaCluster) -> None:
+        node = cluster.nodes[0]
         node.parts.topics.create("t", 1)
         for number in range(3_000):
             await node.parts.groups.commit_offsets("g", [NewOffset(where, number)])
@@ -136,7 +141,7 @@ def test_the_coordinators_logs_are_compacted_and_a_restart_finds_what_was_there(
         logs = [log for topic, log in node.parts.topics.opened() if topic.topic in INTERNAL]
         size.append(sum(log.size_bytes for log in logs))
         assert size[0] > 600_000
-        node.cleaner.wake()
+        cluster.cleaner.wake()
         await until(lambda: sum(log.size_bytes for log in logs) < 1_000)
 
     async def find(node: Node) -> None:
@@ -144,7 +149,7 @@ def test_the_coordinators_logs_are_compacted_and_a_restart_finds_what_was_there(
         assert found[where].offset == 2_999
         assert (await ask(node, init("id"))).producer_epoch == 3_000
 
-    with_node(tmp_path, commit)
+    with_cluster(tmp_path, commit)
     with_node(tmp_path, find)
 
 

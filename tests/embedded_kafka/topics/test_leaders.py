@@ -321,7 +321,6 @@ def test_what_cannot_be_lost_is_refused_and_nothing_is_changed(kafka: EmbeddedKa
     for topic, lost_from, why in (
         ("t", 41, "not between"),
         ("t", -1, "not between"),
-        ("__transaction_state", 0, "cannot lose its end"),
         ("none", None, "UNKNOWN_TOPIC_OR_PARTITION"),
     ):
         with pytest.raises(OptionsError, match=why):

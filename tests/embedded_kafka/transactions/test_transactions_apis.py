@@ -67,6 +67,19 @@ class Topics:
         return [ActiveProducer(7, 5, 11, 123, 0, 42), ActiveProducer(8, 0, -1, -1, -1, -1)]
 
 
+class Outlook:
+    """Of the only broker."""
+
+    def has_replica(self, _where: TopicPartition) -> bool:
+        return True
+
+    def stand_of(self, _where: TopicPartition, *, replica: bool = False) -> None:
+        assert replica
+
+    def check_append(self, _where: TopicPartition) -> None:
+        pass
+
+
 @dataclass
 class Parts:
     """What the handlers see of a broker."""
@@ -82,6 +95,7 @@ class Parts:
         self.topics = Topics()
         self.groups = Groups()
         self.markers = self.world
+        self.outlook = Outlook()
 
 
 def played(play: Callable[[Parts], Awaitable[None]], config: BrokerConfig | None = None) -> None:

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from embedded_kafka.cluster.brokers import Brokers
+from embedded_kafka.cluster.outlook import Outlook
 from embedded_kafka.real import NEWEST_KAFKA
 from embedded_kafka.real.java import require_java
 from embedded_kafka.real.maven import fetch, kafka_artifacts
 from embedded_kafka.topics.internal_logs import InternalLogs
 from embedded_kafka.topics.internal_topics import TRANSACTIONS_TOPIC
+from embedded_kafka.topics.leaders import Leaders
 from embedded_kafka.topics.topics import Topics
 from embedded_kafka.transactions import TransactionCoordinator
 from embedded_kafka.transactions.machine.events import TransactionState
@@ -26,9 +29,9 @@ ME = "me"
 def on_disk(directory: Path, world: World) -> tuple[TransactionCoordinator, Topics]:
     topics = Topics(directory, world.config, world.clock)
     topics.load()
-    coordinator = TransactionCoordinator(
-        config=world.config, clock=world.clock, ids=world, logs=InternalLogs(topics), markers=world
-    )
+    brokers = Brokers([0])
+    logs = InternalLogs(topics, Outlook(topics, Leaders(directory, topics), brokers, brokers[0]))
+    coordinator = TransactionCoordinator(config=world.config, clock=world.clock, ids=world, logs=logs, markers=world)
     coordinator.load()
     return coordinator, topics
 

@@ -174,6 +174,9 @@ class _Logs:
     def take_offline(self, topic: str, partition: int, error: Exception) -> None:
         raise error
 
+    def coordinator_epoch(self, topic: str, partition: int) -> int:
+        return 0
+
 
 async def settle() -> None:
     """Let every task run that can."""

@@ -24,8 +24,8 @@ from embedded_kafka.context import Context
 from embedded_kafka.faults import fault as injected
 from embedded_kafka.faults.error_answers import refusal
 from embedded_kafka.leader_views import take_stand
-from embedded_kafka.node import Node
 from embedded_kafka.parts import Parts
+from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC
 from embedded_kafka.topics.topics import Topic
@@ -124,8 +124,9 @@ class NodeKafka:
         self._start()
 
     def _start(self) -> None:
-        self.node = Node(self._directory, self._ids, self.config)  # type: ignore[arg-type]
-        self.loop.run(self.node.start())
+        self.cluster = KafkaCluster(self._directory, self._ids, self.config)  # type: ignore[arg-type]
+        self.node = self.cluster.nodes[0]
+        self.loop.run(self.cluster.start())
         asked = ApiVersionsRequest(version=3, client_software_name="test", client_software_version="1")
         self.api_versions = {each.api_key: (each.min_version, each.max_version) for each in self._ask(asked).api_keys}
         """API -> the lowest and the highest version that the broker has."""
@@ -137,7 +138,7 @@ class NodeKafka:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """While it does not run; afterwards another broker does, on the same data."""
-        self.loop.run(self.node.stop())
+        self.loop.run(self.cluster.stop())
         yield
         self._start()
 
@@ -151,7 +152,7 @@ class NodeKafka:
 
     def __exit__(self, *_: object) -> None:
         """Its data are gone."""
-        self.loop.run(self.node.stop())
+        self.loop.run(self.cluster.stop())
         self.loop.close()
         shutil.rmtree(self._directory)
 
@@ -232,7 +233,7 @@ class NodeKafka:
         """Time goes on: what is older than its timeout by then is aborted."""
 
         async def advance() -> None:
-            self.node.advance(ms)
+            self.cluster.advance(ms)
 
         self.loop.run(advance())
 

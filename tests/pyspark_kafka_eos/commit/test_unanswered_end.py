@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embedded_kafka.embedded import EmbeddedKafka, FaultHandle
+from embedded_kafka import EmbeddedKafka, FaultHandle
 from kafka_core.errors import AuthorizationFailed, ExactlyOnceError, OutcomeUnknown, TransactionTooOld
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos import crash_points

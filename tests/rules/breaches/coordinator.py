@@ -103,7 +103,7 @@ BREACHES = {
     ),
     "On restart the log is read": (
         Planted(
-            "what is prepared is left as it is", f"{COORDINATOR}:TransactionCoordinator.load",
+            "what is prepared is left as it is", f"{COORDINATOR}:TransactionCoordinator._resume",
             "        self._unfinished[transaction.transactional_id] = None\nself._carry_on()", "pass",
         ),
     ),

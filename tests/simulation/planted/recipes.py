@@ -200,7 +200,7 @@ def lose_in_election(scene: Scene, node: Node, where: TopicPartition) -> None:
     producers.
     """
     if where.partition == 0:
-        node.parts.leaders.elect(where, 0)
+        node.parts.controller.elect(where, lost_from=0)
         node.parts.readers.wake(where)
         node.parts.faults.inject(
             Fault(WireFault.ERROR, api="DescribeProducers", code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic)

@@ -321,7 +321,7 @@ BUGS = (
     ),
     # ---- the broker
     Bug(
-        "the broker forgets after a restart which ends were prepared", "embedded_kafka.transactions.coordinator:TransactionCoordinator.load",
+        "the broker forgets after a restart which ends were prepared", "embedded_kafka.transactions.coordinator:TransactionCoordinator._resume",
         "if transaction.state in _PREPARED:", "if False:",
         takes_back="prepared ends are carried out after a restart", recipe="a marker of the output late, broker killed meanwhile",
     ),
