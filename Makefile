@@ -235,7 +235,7 @@ changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, vers
 	$(BIN)/python -m tests.simulation.witnesses --write
 
 .PHONY: nightly
-nightly: parity chaos rules clusters cluster security matrix changes docs soak ## nightly | all that takes too long for every merge: the targets of this group
+nightly: parity chaos rules clusters security matrix changes docs soak cluster ## nightly | all that takes too long for every merge: the targets of this group
 
 .PHONY: format
 format: $(VENV_STAMP) ## every day | put the layout and the order of imports right

@@ -74,6 +74,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rows", nargs="*", type=Path, default=[], metavar="FILE", help="rows.jsonl of runs that the page has too"
     )
+    parser.add_argument("--note", default="", help="a sentence for the page, such as what else ran on the machine")
     options = parser.parse_args(given)
     if options.spark and "driver" in options.event:
         parser.error("the driver of a real Spark is not killed: leave out --spark")
@@ -89,7 +90,7 @@ def main(given: Sequence[str] | None = None) -> int:
             file.write(as_json(row) + "\n")
         print(page.told(row), flush=True)
     if options.write:
-        page.write(merged([*(row for file in options.rows for row in from_file(file)), *rows]))
+        page.write(merged([*(row for file in options.rows for row in from_file(file)), *rows]), options.note)
     wrong = [row for row in rows if row.problems or row.ended]
     print(f"{len(rows)} events, {len(wrong)} that do not hold" + (f"; logs: {directory}" if wrong else ""), flush=True)
     if not wrong and options.directory is None:

@@ -16,17 +16,19 @@ PAGE = ROOT / "evidence" / "cluster.md"
 _HEAD = """\
 # Three brokers, and what happens to them
 
-Written by `make cluster` (`python -m tests.cluster --write`) on {date}, on {cores} cores. Three brokers of Apache Kafka and a controller (replication
-factor 3, min.insync.replicas 2, 320 MB each), every way to them behind a proxy that can be cut. Queries of the product copy a topic to topics
-of their own, {ways}, in micro-batches of 400 rows; what Spark does is played by a stand-in. Beside them in the same minutes a
-Java producer with acks=all, idempotent, everything else by default.
+Written by `make cluster` (`python -m tests.cluster --write`) on {date}, on {cores} cores. Three brokers of Apache Kafka and a
+controller (replication factor 3, min.insync.replicas 2, 320 MB each), every way to them behind a proxy that can be cut. Queries
+of the product copy a topic to topics of their own, in micro-batches of 400 rows:
+{ways}.
+What Spark does is played by a stand-in. Beside them in the same minutes a Java producer with acks=all, idempotent, everything
+else by default.
 
 A stall of a query is its longest batch, from its beginning to its end over all tries; of the Java producer the longest time in which one
 partition acknowledged nothing. *Ratio* is the longest of ours by Java's. *Ended* counts queries that ended by themselves and were started
 again. librdkafka (read_committed) is the judge of *lost* and *doubled*; in the end the groups' offsets are the checkpoint's and
-`kafka-eos verify` exits with 0.
+`kafka-eos verify` exits with 0. What has to hold is a ratio of at most 1.2, and nothing in the three columns behind it.
 
-"""
+{note}"""
 
 _WITH_SPARK = """
 ## With a real Spark
@@ -58,13 +60,14 @@ def ratio(row: Row) -> float:
     return max(ours) / max(row.stalls[JAVA], 0.001)
 
 
-def text(rows: Sequence[Row]) -> str:
-    """The whole page: a table for the queries of a stand-in, and one for those of a real Spark."""
+def text(rows: Sequence[Row], note: str = "") -> str:
+    """The whole page: a table for a stand-in's queries, one for those of a real Spark. `note`: the runner's words."""
     stand_in, real = [row for row in rows if SPARKS not in row.stalls], [row for row in rows if SPARKS in row.stalls]
     head = _HEAD.format(
         date=today(),
         cores=os.cpu_count(),
         ways=", ".join(name.replace("-", " with transaction.scope=") for name in _ways(stand_in)),
+        note=f"{note}\n\n" if note else "",
     )
     tables = _table(stand_in) + (_WITH_SPARK + _table(real) if real else "")
     return head + tables + _what_fails(rows)
@@ -107,6 +110,6 @@ def _what_fails(rows: Sequence[Row]) -> str:
     return "\n## What does not hold\n\n" + "".join(found) if found else ""
 
 
-def write(rows: Sequence[Row]) -> None:
+def write(rows: Sequence[Row], note: str) -> None:
     """Write the page."""
-    PAGE.write_text(text(rows), encoding="utf-8")
+    PAGE.write_text(text(rows, note), encoding="utf-8")

@@ -39,6 +39,14 @@ def test_what_does_not_hold_is_named_with_its_event() -> None:
     assert "ENDED format-task: BrokerUnavailable: x" in page.told(row(ended=["format-task: BrokerUnavailable: x"]))
 
 
+def test_the_page_has_the_words_of_whoever_ran_it() -> None:
+    assert "\n\nThe machine did much else.\n\n| event |" in page.text([row()], "The machine did much else.")
+    assert (
+        "with 0. What has to hold is a ratio of at most 1.2, and nothing in the three columns behind it.\n\n| event"
+        in page.text([row()])
+    )
+
+
 def test_every_table_has_as_many_cells_as_columns() -> None:
     lines = [line for line in page.text([row()]).splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 1

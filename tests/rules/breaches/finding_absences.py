@@ -12,6 +12,7 @@ ADOPTING = "pyspark_kafka_eos.commit.start.adopting"
 ENDING = "pyspark_kafka_eos.operations.ending"
 
 OLDER = "A1: A leader of an older epoch"
+BEFORE = "A1: Before the decision a leader"
 LEDGER = "A1: The ledger's former leader"
 TOPIC = "A1: A topic is gone only where"
 LAGS = "A2: An answer without records"
@@ -40,6 +41,16 @@ BREACHES = {
         Planted(
             "a seal does not name the leader's epoch", "pyspark_kafka_eos.client.writing.delivery:Delivery.sealed_partitions",
             "leader_epoch=self.cluster.leader_epoch(where)", "leader_epoch=-1",
+        ),
+    ),
+    BEFORE: (
+        Planted(
+            "a task's records are looked for at any leader", "pyspark_kafka_eos.commit.shell:CommitShell._check_alive",
+            "where | {self._run.ledger.partition}, seals", "where | {self._run.ledger.partition}",
+        ),
+        Planted(
+            "a batch's records are looked for at any leader", "pyspark_kafka_eos.commit.whole_batch.driver:_Try._check",
+            "where | {run.ledger.partition}, [seal]", "where | {run.ledger.partition}",
         ),
     ),
     "A1: A leader that answers without an epoch": (
