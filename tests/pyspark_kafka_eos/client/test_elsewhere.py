@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from kafka_core import runtime
-from kafka_core.errors import BrokerUnavailable, OutcomeUnknown
+from kafka_core.errors import BrokerUnavailable, OutcomeUnknown, UnsupportedVersion
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition
@@ -44,6 +44,8 @@ class Frozen:
     asked: list[tuple[int, str]] = field(default_factory=list)
     done: list[tuple[int, str]] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
+    older: set[int] = field(default_factory=set)
+    """Of a version without KIP-939."""
 
     @property
     def in_charge(self) -> int:
@@ -68,7 +70,13 @@ class Frozen:
         """They are known."""
 
     def known_versions(self) -> list[Versions]:
-        return [_VERSIONS]
+        return [self.versions_of(1)]
+
+    def versions_of(self, node: int, _timeout_ms: int | None = None) -> Versions:
+        if node in self.dead:
+            raise BrokerUnavailable("it is frozen")
+        key: int = m.InitProducerIdRequest.API_KEY
+        return Versions({**_VERSIONS.apis, key: (0, m.TWO_PHASE_INIT_VERSION - (node in self.older))}, node)
 
     def call_many(
         self,
@@ -290,3 +298,25 @@ def test_each_request_gets_a_part_of_the_time_and_never_so_little_that_a_connect
     assert budget.request_ms(30_000) == 10_000
     brokers.now_s += 10
     assert (budget.left_ms, budget.request_ms(30_000)) == (0.0, 1_000)
+
+
+# ---- versions
+
+
+@pytest.mark.parametrize(
+    ("older", "dead", "taken"), [(set(), set(), True), ({1}, set(), False), ({3}, set(), False), (set(), {3}, True)]
+)
+def test_transactions_without_a_timeout_are_taken_only_where_every_broker_has_them(
+    brokers: Frozen, cluster: Cluster, older: set[int], dead: set[int], taken: bool
+) -> None:
+    """A rolling upgrade: the first broker that a process met spoke for all. One that does not answer has no say."""
+    brokers.older, brokers.dead = older, dead
+
+    assert cluster.speaks_two_phase is taken
+
+
+def test_a_coordinator_without_that_version_is_named_and_not_asked(brokers: Frozen) -> None:
+    brokers.older = {2}
+
+    with pytest.raises(UnsupportedVersion, match="broker 2 does not support InitProducerId in version 6"):
+        brokers.versions_of(2).exactly(m.InitProducerIdRequest, m.TWO_PHASE_INIT_VERSION)

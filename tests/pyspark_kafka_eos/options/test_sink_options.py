@@ -300,6 +300,20 @@ def test_a_time_that_is_no_positive_java_int_is_refused(value: str) -> None:
     assert line.startswith(f"kafka.request.timeout.ms is '{value}': must be a whole number of milliseconds")
 
 
+def test_an_answer_is_waited_for_as_long_as_one_request_at_least() -> None:
+    """KIP-533's name; Java's rule."""
+    (line,) = refusal({**LEAST, "kafka.request.timeout.ms": "2000", "kafka.default.api.timeout.ms": "1999"})
+    assert line.startswith("kafka.default.api.timeout.ms (1999) is less than kafka.request.timeout.ms (2000)")
+
+    plain, long_request, short_answer = (
+        SinkOptions.parse({**LEAST, **given}).client
+        for given in ({}, {"kafka.request.timeout.ms": "90000"}, {"kafka.default.api.timeout.ms": "3000"})
+    )
+    assert (plain.request_timeout_ms, plain.api_timeout_ms) == (30_000, 60_000)
+    assert (long_request.request_timeout_ms, long_request.api_timeout_ms) == (90_000, 90_000)
+    assert (short_answer.request_timeout_ms, short_answer.api_timeout_ms) == (3_000, 3_000)
+
+
 def test_a_delivery_shorter_than_one_request_is_refused() -> None:
     (line,) = refusal({**LEAST, "kafka.request.timeout.ms": "2000", "kafka.delivery.timeout.ms": "1999"})
 

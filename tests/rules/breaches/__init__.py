@@ -8,6 +8,7 @@ from tests.rules.breaches import (
     client_sequences,
     coordinator,
     finding_absences,
+    finding_brokers,
     finding_ledger,
     finding_people,
     finding_places,
@@ -29,6 +30,7 @@ _SECTIONS = (
     finding_rows,
     finding_proof,
     finding_people,
+    finding_brokers,
 )
 
 BREACHES: tuple[Breach, ...] = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ def test_the_range_is_read_on_from_the_new_leader_once(monkeypatch: pytest.Monke
     kafka = ScriptedKafka(t=[log])
     kafka.brokers = [1, 2]
     cluster = ScriptedCluster(kafka)
+    cluster.settings = replace(cluster.settings, request_timeout_ms=1_000)
     send, held = cluster.network.send_on_loop, list[Callable[[], None]]()
 
     def frozen(node: object, request: Any, done: Any, timeout_ms: int | None = None) -> None:

@@ -1,0 +1,102 @@
+"""Breaches of: one broker of several that hangs, or is of another version (findings C1, C8)."""
+
+from __future__ import annotations
+
+from tests.support.planting import Planted
+
+ELSEWHERE = "pyspark_kafka_eos.client.elsewhere"
+CLUSTER = "pyspark_kafka_eos.client.cluster"
+DELIVERY = "pyspark_kafka_eos.client.writing.delivery"
+FETCHER = "pyspark_kafka_eos.client.reading.fetcher"
+VERSIONS = "pyspark_kafka_eos.client.wire.versions"
+
+BREACHES = {
+    "C1: While a broker hangs": (
+        Planted(
+            "nobody is asked who coordinates now",
+            f"{ELSEWHERE}:at_coordinators",
+            "now = cluster.look_for_coordinators(kind, wanted)",
+            "now: dict[str, int] = {}",
+        ),
+        Planted(
+            "a coordinator that is slow is given up",
+            f"{ELSEWHERE}:at_coordinators",
+            "if key in now",
+            "if now.setdefault(key, -1) >= -1",
+        ),
+        Planted(
+            "nobody is asked who leads now",
+            f"{ELSEWHERE}:at_leaders",
+            "if cluster.leader(where) not in (-1, leaders[index])",
+            "if cluster.leader(where) < -1",
+        ),
+        Planted(
+            "a broker that is not in the cluster any more is waited for",
+            f"{ELSEWHERE}:among_brokers",
+            "if listed and brokers[index] not in listed",
+            "if not listed",
+        ),
+        Planted(
+            "what any broker can answer is asked of one",
+            f"{CLUSTER}:Cluster.call_any",
+            "answer = self._others.ask(request, {node})",
+            "answer = None",
+        ),
+        Planted(
+            "a fetch that hangs is waited for",
+            f"{FETCHER}:Fetcher._next_answer",
+            "for index, why in watched(range(len(waiting))).items():",
+            "for index, why in ():",
+        ),
+    ),
+    "C1: A question has a budget": (
+        Planted(
+            "a question has the time of one request",
+            f"{CLUSTER}:Cluster.budget",
+            "self.settings.api_timeout_ms",
+            "self.settings.request_timeout_ms",
+        ),
+        Planted(
+            "a request takes all of the time",
+            "pyspark_kafka_eos.client.definite:Budget.request_ms",
+            "return int(min(most_ms, max(self.left_ms, LEAST_REQUEST_MS)))",
+            "return int(self.total_ms)",
+        ),
+    ),
+    "C1: Batches that a silent leader": (
+        Planted(
+            "they wait for the silent leader",
+            f"{DELIVERY}:Delivery._look_elsewhere",
+            "if leader in (-1, each.node):",
+            "if leader >= -1:",
+        ),
+        Planted(
+            "a leader that is slow and not replaced gets its batches twice",
+            f"{DELIVERY}:Delivery._look_elsewhere",
+            "if leader in (-1, each.node):",
+            "if leader == -1:",
+        ),
+        Planted(
+            "what the former leader says later counts",
+            f"{DELIVERY}:Delivery._take_answer",
+            "if where in moved:",
+            "if not sent and where is None:",
+        ),
+    ),
+    "C8: Each broker is asked": (
+        Planted(
+            "a request is in the highest version of this package, whatever the broker has",
+            f"{VERSIONS}:Versions.of",
+            "best = min(highest, m.HIGHEST[key])",
+            "best = m.HIGHEST[key]",
+        ),
+    ),
+    "C8: Transactions without a timeout": (
+        Planted(
+            "the first broker speaks for all",
+            f"{CLUSTER}:Cluster.speaks_two_phase",
+            "return all(each.supports(*wanted) for each in self._versions_of_all())",
+            "return True",
+        ),
+    ),
+}
