@@ -98,5 +98,11 @@ BREACHES = {
             "return all(each.supports(*wanted) for each in self._versions_of_all())",
             "return True",
         ),
+        Planted(
+            "a version that is sent for this alone counts as one that nobody sends",
+            f"{VERSIONS}:Versions.supports",
+            "return lowest <= version <= highest",
+            "return lowest <= version <= min(highest, m.HIGHEST[request.API_KEY])",
+        ),
     ),
 }
