@@ -104,9 +104,9 @@ test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | `test` with th
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## before a merge | the same tests on pyspark 4.0.0 and 4.1
 	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
-	$(BENCH_VENV)/bin/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/test_listener.py \
+	$(BENCH_VENV)/bin/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/test_listener.py \
 		--ignore tests/pyspark_kafka_eos/spark/metrics --ignore tests/pyspark_kafka_eos/spark/source/test_ledger_source.py
-	$(MIDDLE_VENV)/bin/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/metrics
+	$(MIDDLE_VENV)/bin/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/metrics
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## nightly | `judged` with all our own tests
@@ -222,7 +222,7 @@ security: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | every way to log in, throu
 .PHONY: test-wheel
 test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | what the wheel has, in a bare environment and in a foreign repository; the tests of Spark's versions on it
 	$(BIN)/pytest $(TWO_FILES) -q tests/packaging --ignore tests/packaging/test_first_steps.py
-	$(BIN)/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark
+	$(BIN)/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark
 
 # The packages of a row are installed while the row before it runs.
 .PHONY: matrix
