@@ -1,0 +1,102 @@
+"""librdkafka on three brokers while leaders and coordinators move and one broker is killed: every record once, in
+order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from embedded_kafka import EmbeddedKafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+
+TRANSACTIONS = 24
+EACH = 5
+WITHIN_S = 60
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(brokers=3) as cluster:
+        yield cluster
+
+
+def happens(kafka: EmbeddedKafka, number: int, seed: int) -> None:
+    """Something to the cluster, before the commit of each transaction."""
+    if number % 4 == 1:
+        assert kafka.move_leaders(seed=seed + number) > 0
+    elif number % 8 == 2:
+        gone = kafka.coordinator_of(transactional_id=f"writer-{seed}")
+        kafka.kill_broker(gone)
+        assert kafka.coordinator_of(transactional_id=f"writer-{seed}") not in (gone, -1)
+        kafka.start_broker(gone, port=0 if number > 8 else None)
+    elif number % 4 == 3:
+        before = kafka.coordinator_of(transactional_id=f"writer-{seed}")
+        assert kafka.move_coordinator(transactional_id=f"writer-{seed}") != before
+
+
+def test_librdkafka_writes_each_record_once_while_leaders_and_coordinators_move_and_a_broker_is_killed(
+    kafka: EmbeddedKafka,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic("moved", 3, replication_factor=3)])["moved"].result(WITHIN_S)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "writer-7"})
+    producer.init_transactions(WITHIN_S)
+    wanted: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for number in range(TRANSACTIONS):
+        producer.begin_transaction()
+        for record in range(number * EACH, (number + 1) * EACH):
+            producer.produce("moved", b"%d" % record, partition=record % 3)
+        happens(kafka, number, 7)
+        retried(producer.commit_transaction)
+        for record in range(number * EACH, (number + 1) * EACH):
+            wanted[record % 3].append(record)
+    assert committed(kafka, "moved", TRANSACTIONS * EACH) == wanted
+
+
+def retried(commit: Callable[[float], object]) -> None:
+    """As librdkafka asks its callers to."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            commit(WITHIN_S)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def committed(kafka: EmbeddedKafka, topic: str, count: int) -> dict[int, list[int]]:
+    """What a reader of committed records gets of each partition, while leaders and its coordinator move."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{topic}-readers", "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )  # fmt: skip
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + WITHIN_S
+        while sum(map(len, found.values())) < count:
+            assert time.monotonic() < deadline, {where: len(values) for where, values in found.items()}
+            message = consumer.poll(1)
+            if message is None or message.error() is not None:
+                continue
+            value = message.value()
+            partition = message.partition()
+            assert value is not None and partition is not None
+            found[partition].append(int(value))
+            if sum(map(len, found.values())) == count // 2:
+                kafka.move_leaders(topic, seed=count)
+                kafka.move_coordinator(group_id=f"{topic}-readers")
+        assert consumer.poll(0.5) is None, "nothing comes twice"
+    finally:
+        consumer.close()
+    return found
