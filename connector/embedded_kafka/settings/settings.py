@@ -6,13 +6,13 @@ Does not know: what the settings do (`config`).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from embedded_kafka.settings.config import STANDARD_AUTHORIZER, BrokerConfig, LogConfig, SecurityConfig
 from embedded_kafka.settings.topic_configs import SETTINGS
 from kafka_core.errors import OptionsError
+from kafka_core.similar import did_you_mean
 
 _OWN = {
     "allow.everyone.if.no.acl.found": "security.allow_everyone",
@@ -91,8 +91,7 @@ def parse(settings: Mapping[str, str]) -> BrokerConfig:
     for name, value in settings.items():
         field = NAMES.get(name)
         if field is None:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known settings: {', '.join(NAMES)}"
+            hint = did_you_mean(name, NAMES) or f"; known settings: {', '.join(NAMES)}"
             raise OptionsError(f"the embedded broker has no setting {name}{hint}", {"setting": name})
         whole, _, part = field.rpartition(".")
         fields[whole][part] = _value(name, value)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +27,7 @@ from pydantic import (
 )
 
 from kafka_core.errors import OptionsError
+from kafka_core.similar import did_you_mean
 from pyspark_kafka_eos.options import OptionValue, SinkOptions, SourceOptions
 from pyspark_kafka_eos.options.yaml_file import read_fields, replace_variables
 
@@ -219,10 +219,8 @@ def wrong_fields(body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     refused: list[str] = []
     unknown: list[str] = []
     for name in sorted(map(str, body.keys() - ours)):
-        meant = get_close_matches(name, ours, 1, 0.7)
-        (refused if meant else unknown).append(
-            f"{name}: there is no such field" + (f"; {meant[0]} is meant?" if meant else "")
-        )
+        hint = did_you_mean(name, ours, alike=0.7)
+        (refused if hint else unknown).append(f"{name}: there is no such field{hint}")
     common = JobConfig.model_fields.keys()
     if body.keys() & (common - {"kafka"}):
         try:

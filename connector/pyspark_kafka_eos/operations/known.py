@@ -9,16 +9,16 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 
 from kafka_core.errors import LedgerUnreadable, UnknownPipeline, UnknownTopic
+from kafka_core.similar import did_you_mean
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.operations.history import pipelines_of
 from pyspark_kafka_eos.operations.leftovers import own_ids, pipelines_with_ids
 from pyspark_kafka_eos.operations.standing import look
-from pyspark_kafka_eos.options.translating import nearest
 
 
 def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Collection[str] = ()) -> None:
@@ -32,8 +32,8 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
     if not own and decided is None and pipeline not in in_ledger:
         raise UnknownPipeline(
             f"no pipeline is named {pipeline!r}: ledger topic {ledger_topic!r} has no decision for it, and no coordinator "
-            f"lists a transactional id of it that this user may describe. {_meant(pipeline, {*pipelines_with_ids(cluster), *in_ledger})}"
-            "Nothing was changed",
+            f"lists a transactional id of it that this user may describe; nothing was changed"
+            + did_you_mean(pipeline, {*pipelines_with_ids(cluster), *in_ledger}),
             {"pipeline": pipeline},
         )
     own |= decided or set()
@@ -41,7 +41,7 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
         if name not in own:
             raise UnknownPipeline(
                 f"pipeline {pipeline!r} has no transactional id {name!r}: no coordinator lists it, and the newest decision does "
-                f"not contain it. {_meant(name, own)}Nothing was changed",
+                f"not contain it; nothing was changed{did_you_mean(name, own)}",
                 {"pipeline": pipeline, "transactional_id": name},
             )
 
@@ -56,9 +56,3 @@ def _decided_ids(cluster: Cluster, ledger_topic: str, pipeline: str) -> set[str]
     if view.newest is None:
         return None if view.open is None and not view.mendings else set(view.mendings)
     return {seal.transactional_id for seal in view.newest.seals} | set(view.mendings)
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    """The question "Did you mean ...?" with a trailing space; empty where no name is near."""
-    found = nearest(name, known)
-    return f"Did you mean {found}? " if found is not None else ""

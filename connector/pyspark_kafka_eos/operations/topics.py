@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, UnknownTopic
+from kafka_core.similar import did_you_mean
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests import topics
 from pyspark_kafka_eos.client.requests.topics import NewTopic, TopicShape
-from pyspark_kafka_eos.options.translating import nearest
 from pyspark_kafka_eos.slot.turn_log import turns_topic
 
 TopicOutcome = Literal["created", "deleted", "unchanged", "refused", "unknown"]
@@ -90,10 +90,8 @@ def deletable(cluster: Cluster, names: Sequence[str], ledger_topic: str) -> list
     every = {each.name: each for each in topics.shapes(cluster)}
     for name in names:
         if name not in every:
-            meant = nearest(name, every)
             raise UnknownTopic(
-                f"topic {name!r} does not exist, or this user may not see it; nothing was changed"
-                + (f". Did you mean {meant}?" if meant else ""),
+                f"topic {name!r} does not exist, or this user may not see it; nothing was changed{did_you_mean(name, every)}",
                 {"topic": name},
             )
     return [every[name] for name in names]

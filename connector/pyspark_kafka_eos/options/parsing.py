@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kafka_core.errors import OptionsError
+from kafka_core.similar import did_you_mean
 from kafka_core.values import DEFAULT_UNPACKED_BYTES
 from pyspark_kafka_eos.model import ClientSettings, WriteSettings
 from pyspark_kafka_eos.model.handed_over import HandedOver
@@ -47,7 +48,7 @@ from pyspark_kafka_eos.options.source import (
     Times,
     check_source,
 )
-from pyspark_kafka_eos.options.translating import nearest, reason_to_ignore, translate
+from pyspark_kafka_eos.options.translating import reason_to_ignore, translate
 
 __all__ = ["LONGEST_TRANSACTION_MS", "NOT_YET", "PLAIN", "OptionValue", "SinkOptions", "SourceOptions"]
 
@@ -259,9 +260,11 @@ def _stranger(name: str, side: Side) -> str:
         return f"{name} is an option of the {other}, not of the {side}"
     if key in ALL_NAMES:
         return f"{name} is not a known option: did you mean {KAFKA_PREFIX}{key}?"
-    near = nearest(name, [*PLAIN[side], *NOT_YET[side], *(KAFKA_PREFIX + java for java in ALL_NAMES)])
-    hint = f"did you mean {near}?" if near else f"the {side} has {', '.join(PLAIN[side])} and Kafka's own as kafka.*"
-    return f"{name} is not a known option: {hint}"
+    names = [*PLAIN[side], *NOT_YET[side], *(KAFKA_PREFIX + java for java in ALL_NAMES)]
+    hint = (
+        did_you_mean(name, names, joint=": ") or f": the {side} has {', '.join(PLAIN[side])} and Kafka's own as kafka.*"
+    )
+    return f"{name} is not a known option{hint}"
 
 
 def _raise_if_any(problems: list[str]) -> None:

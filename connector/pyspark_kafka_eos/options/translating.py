@@ -9,11 +9,11 @@ Invariants:
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from kafka_core.similar import did_you_mean
 from pyspark_kafka_eos.model import ClientSettings
 from pyspark_kafka_eos.options.kafka import (
     ALL_NAMES,
@@ -83,6 +83,9 @@ def reason_to_ignore(name: str, text: str, side: Side) -> str | None:
     return None
 
 
+_NOTHING_SIMILAR = ": Kafka's Java client has no setting of a similar name"
+
+
 def _stranger(name: str, side: Side) -> str:
     """The line for a name without a row on this side."""
     if side == "sink" and name in CONSUMER:
@@ -92,16 +95,8 @@ def _stranger(name: str, side: Side) -> str:
         return f"kafka.{name} has no meaning on the source: it is a setting of producers, give it to the sink"
     if side == "ledger" and name in ALL_NAMES:
         return f"kafka.{name} has no meaning for the ledger: every decision is read, as committed; leave it out"
-    near = nearest(name, ALL_NAMES)
-    hint = f"did you mean kafka.{near}?" if near else "Kafka's Java client has no setting of a similar name"
-    return f"kafka.{name} is not a known option: {hint}"
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names` in any case, or None where nothing is similar."""
-    known = {candidate.lower(): candidate for candidate in sorted(names)}
-    found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return known[found[0]] if found else None
+    hint = did_you_mean(name, ALL_NAMES, joint=": ", prefix="kafka.")
+    return f"kafka.{name} is not a known option{hint or _NOTHING_SIMILAR}"
 
 
 def _check_timeouts(values: dict[str, Any], problems: list[str]) -> None:

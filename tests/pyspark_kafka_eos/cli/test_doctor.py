@@ -458,7 +458,7 @@ def test_fields_that_a_job_refuses_fail_and_those_of_a_job_of_ones_own_are_warne
     good = "app_name: a\ncheckpoint_location: /tmp/c\n"
     assert examined("") == examined(good) == (0, "", "")
     assert examined(good + "weather: {}\n") == (0, "warn", "weather: there is no such field")
-    assert examined(good + "tigger: {}\n") == (1, "fail", "tigger: there is no such field; trigger is meant?")
+    assert examined(good + "tigger: {}\n") == (1, "fail", "tigger: there is no such field; did you mean trigger?")
     assert examined("app_name: a\n") == (1, "fail", "checkpoint_location: this field is missing")
     code, status, seen = examined(good + "trigger:\n  processing_tme: 1 second\n")
     assert (code, status) == (1, "fail") and "trigger.processing_tme: there is no such field" in seen

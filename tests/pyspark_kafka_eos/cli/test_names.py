@@ -49,7 +49,7 @@ def test_a_mistyped_pipeline_is_refused_with_the_nearest_one_and_nothing_is_writ
         error = each.document["error"]
         assert (each.code, error["class"]) == (1, "UnknownPipeline")
         assert repr(mistyped) in error["message"]
-        assert f"Did you mean {name}?" in error["message"]
+        assert f"did you mean {name}?" in error["message"]
     assert ids(kafka) == before
 
 

@@ -135,7 +135,7 @@ def test_an_unknown_topic_is_named_with_the_nearest_and_no_other_is_deleted(kafk
     refused = call(kafka, "topic", "delete", there, f"{there}x", "--yes")
 
     assert refused.code == 1 and refused.document["error"]["class"] == "UnknownTopic"
-    assert f"Did you mean {there}?" in refused.document["error"]["message"]
+    assert f"did you mean {there}?" in refused.document["error"]["message"]
     assert there in partitions(kafka)
 
 

@@ -105,7 +105,8 @@ def _part(where: TopicPartition, at: int, value: bytes) -> DecisionPart:
     if not isinstance(note, DecisionPart):
         raise LedgerUnreadable(
             "a record under the key of a part of a decision is another note; another client wrote it; nothing was changed; "
-            "delete it with a tombstone (a record without value) under its key",
+            "write a tombstone (a record without value) under its key, and start again when compaction has removed the record, "
+            "which is read until then",
             {"ledger": str(where), "offset": at},
         )
     return note

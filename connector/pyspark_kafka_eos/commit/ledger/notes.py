@@ -241,8 +241,9 @@ def from_bytes(value: bytes) -> Note:
     except strict.MALFORMED as error:
         raise LedgerUnreadable(
             f"a note in the ledger is not in this connector's format ({strict.shown(error)}); nothing was changed; look at the "
-            "record with a console consumer; once you know which program wrote it, delete it with a tombstone (a "
-            "record without value) under its key",
+            "record with a console consumer; if a newer version of this connector wrote it, run that version; if another "
+            "program did, write a tombstone (a record without value) under its key, and start again when compaction has "
+            "removed the record, which is read until then",
             {"value_start": value[:80].decode("utf-8", "replace")},
         ) from error
 

@@ -106,7 +106,7 @@ def test_a_record_that_is_no_decision_is_a_row_with_the_reason(kafka: AnyKafka) 
 def test_an_unknown_pipeline_stops_the_read_with_the_name_that_was_meant(kafka: AnyKafka) -> None:
     name = name_of(committed(kafka))
 
-    with pytest.raises(ExactlyOnceError, match=f"no pipeline is named '{name}x'.*Did you mean {name}"):
+    with pytest.raises(ExactlyOnceError, match=f"no pipeline is named '{name}x'.*did you mean {name}"):
         rows(kafka, f"{name}x")
 
 
