@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.settings.settings import show
 from tests.differential.play import Play
 from tests.differential.script import scenario
 from tests.differential.wire import Answer
@@ -28,6 +30,15 @@ _BROKER_KEYS = [
     "auto.create.topics.enable", "group.max.size", "fetch.max.bytes", "socket.request.max.bytes", "offset.metadata.max.bytes",
     "transaction.max.timeout.ms", "transactional.id.expiration.ms", "producer.id.expiration.ms", "num.partitions",
 ]  # fmt: skip
+
+_OURS_ALONE = {
+    "allow.everyone.if.no.acl.found", "offsets.retention.ms", "sasl.users.file", "security.protocol", "super.users", "transaction.version",
+    "unstable.api.versions.enable",
+}  # fmt: skip
+"""Of the embedded broker's settings those that no release of Kafka describes: of the authorizer, of the listener, of a
+feature, internal ones, and our own.
+"""
+_NOT_IN_3_9 = {"group.consumer.migration.policy", "transaction.two.phase.commit.enable"}
 
 
 def _made(play: Play, **configs: str) -> str:
@@ -103,6 +114,8 @@ def where_configurations_come_from(play: Play) -> None:
     played = _described(play, own, ["retention.ms", "segment.bytes", "cleanup.policy"], documented=True)
     play.note("documented", [bool(one["documentation"]) for one in played["results"][0]["configs"]])
     play.note("of a broker", _described(play, "0", _BROKER_KEYS, kind=_BROKER))
+    every = _described(play, "0", sorted(show(BrokerConfig()).keys() - _OURS_ALONE - _NOT_IN_3_9), kind=_BROKER)
+    play.note("a broker's types", {one["name"]: one["config_type"] for one in every["results"][0]["configs"]})
     for said, kind, name in (
         ("no topic", _TOPIC, ""), ("a bad name", _TOPIC, "a b"), ("a broker that is none", _BROKER, "x"), ("a group", 32, "g"),
         ("client metrics", 16, "m"), ("type 0", 0, "x"),

@@ -99,13 +99,12 @@ def _of_broker(name: str, default: str, given: str | None) -> Message:
     if given is not None:
         names.insert(0, Synonym(name, given, Source.STATIC_BROKER))
     row = _OF_A_BROKER.get(name)
-    kind = ConfigType.BOOLEAN if default in ("true", "false") else ConfigType.INT
     return _config(
         name,
         names[0].value,
         names[0].source,
         names,
-        row.type if row else kind,
+        row.type if row else settings.type_of(name),
         row.note if row else None,
         fixed=True,
     )

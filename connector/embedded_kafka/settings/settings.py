@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from embedded_kafka.settings.config import STANDARD_AUTHORIZER, BrokerConfig, LogConfig, SecurityConfig
-from embedded_kafka.settings.topic_configs import SETTINGS
+from embedded_kafka.settings.topic_configs import SETTINGS, ConfigType
 from kafka_core.errors import OptionsError
 from kafka_core.similar import did_you_mean
 
@@ -82,6 +82,24 @@ _CHOICES = {
     "ssl.client.auth": ("none", "requested", "required"),
 }
 
+_TYPES = {
+    **dict.fromkeys(
+        (
+            "connections.max.reauth.ms", "log.cleaner.backoff.ms", "log.retention.check.interval.ms", "offsets.retention.ms",
+        ),
+        ConfigType.LONG,
+    ),
+    **dict.fromkeys(
+        (
+            "group.consumer.assignors", "group.coordinator.rebalance.protocols", "sasl.enabled.mechanisms",
+            "sasl.oauthbearer.expected.audience",
+        ),
+        ConfigType.LIST,
+    ),
+}  # fmt: skip
+"""Kafka's types of the settings in `_OWN` whose default's type does not say it: a number is an INT there, and a text a
+STRING. `tests/differential` compares all of them."""
+
 _MAY_BE_NEGATIVE = frozenset(row.broker for row in SETTINGS.values() if row.field and row.lowest < 0)
 
 
@@ -103,6 +121,14 @@ def show(config: BrokerConfig) -> dict[str, str]:
     shown = {name: _text(_get(config, field)) for name, field in NAMES.items()}
     shown |= {name: "1" if same is None else shown[same] for name, same in _FIXED.items()}
     return dict(sorted(shown.items()))
+
+
+def type_of(name: str) -> ConfigType:
+    """Kafka's type of a broker's setting that is none of a topic's too."""
+    same = _FIXED.get(name, name)
+    default = 1 if same is None else _get(BrokerConfig(), NAMES[same])
+    usual = {bool: ConfigType.BOOLEAN, str: ConfigType.STRING}.get(type(default), ConfigType.INT)
+    return _TYPES.get(name, usual)
 
 
 def given(config: BrokerConfig) -> dict[str, str]:
