@@ -154,6 +154,15 @@ simulate-campaign: $(VENV_STAMP) ## pages | SEEDS=500 histories of every campaig
 model: $(VENV_STAMP) ## pages | the TLA+ models, every rule taken away once, and the table in docs/design/model.md; minutes
 	$(BIN)/python -m tools.model
 
+.PHONY: planted
+planted: $(VENV_STAMP) ## pages | a history for each bug of tests/simulation/planted that has none, and their page in evidence/; minutes
+	$(BIN)/python -m tests.simulation.planted
+	$(BIN)/python -m tests.simulation.planted --write
+
+.PHONY: mistakes
+mistakes: $(VENV_STAMP) $(SPARK_CLASSES) ## pages | the mistakes of new users, and what each is told, into evidence/mistakes.md; minutes
+	$(BIN)/python -m tests.mistakes --write
+
 .PHONY: demo
 demo: $(VENV_STAMP) ## every day | the main job on 336,776 flights, killed in the middle, then the proof of exactly once
 	$(BIN)/python -m spark_jobs.demo

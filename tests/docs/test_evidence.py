@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.changes.report import INTRODUCTION as CHANGES
@@ -42,3 +44,33 @@ def test_every_page_is_in_the_list() -> None:
     text = (EVIDENCE / "README.md").read_text()
 
     assert [name for name in PAGES if name != "README.md" and f"[{name}]({name})" not in text] == []
+
+
+def recipes() -> dict[str, str]:
+    """Target of the Makefile -> the commands that it runs."""
+    found = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return dict(found)
+
+
+def modules(text: str) -> list[str]:
+    """The modules that are run, by `python -m`."""
+    return re.findall(r"python -m (tests(?:\.[a-z_]+)+)", text)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_on_a_page_is_there(name: str) -> None:
+    text = (EVIDENCE / name).read_text()
+
+    assert set(re.findall(r"`make\s+([a-z-]+)", text)) <= recipes().keys()
+    for module in modules(text):
+        file = ROOT.joinpath(*module.split("."))
+        assert file.with_suffix(".py").is_file() or (file / "__main__.py").is_file(), module
+
+
+@pytest.mark.parametrize("name", sorted(set(PAGES) - {"README.md"}))
+def test_a_page_says_what_makes_it_as_the_list_does(name: str) -> None:
+    listed = re.search(rf"^\| \[{name}\].* `make ([a-z-]+)` \|$", (EVIDENCE / "README.md").read_text(), re.MULTILINE)
+    assert listed is not None
+    text = (EVIDENCE / name).read_text()
+
+    assert re.search(rf"`make\s+{listed[1]}`", text) or set(modules(text)) & set(modules(recipes()[listed[1]]))

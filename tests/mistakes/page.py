@@ -1,4 +1,4 @@
-"""The table of mistakes in evidence/mistakes.md, made by a run: `python -m tests.mistakes --write`."""
+"""The table of mistakes in evidence/mistakes.md, made by a run: `make mistakes`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = """\
 # What a mistake is told
 
 Forty-four mistakes that new users make, made through `format("kafka_eos")` on `local[2]`, the last one through `foreachBatch`: the seconds
-until the query has failed ({day}), and the first line of what it says. `python -m tests.mistakes --write`
+until the query has failed ({day}), and the first line of what it says. `make mistakes`
 makes this table; `make test` and `make parity` make the same mistakes and look for the reason and the remedy in the line. *Before* is what was told when the
 first 42 were made by hand, with y or n for what, why and what to do. 27 to 29 and 43 begin with a query that is right. What 29 and 44 note is
 in the decision and in the log; 15, 17, 31 and 32 are refused by Spark before this package is asked.

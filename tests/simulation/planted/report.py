@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[3] / "evidence" / "planted-bugs.md"
 
 _HEAD = """# Planted bugs
 
-`python -m tests.simulation.planted` writes this page. Each row is a change of one function of the product (`tests/simulation/planted/table.py`).
+`make planted` writes this page. Each row is a change of one function of the product (`tests/simulation/planted/table.py`).
 With the change the judge refuses the history of the seed; without it the same history passes. `test_planted.py` plays both.
 
 CPU seconds: of the whole hunt, from the first seed to the one that was refused.
