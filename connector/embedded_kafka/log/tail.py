@@ -1,4 +1,4 @@
-"""Removing the end of a log, as after the election of a leader that never had it.
+"""Truncation of a log, as after the election of a leader that lacks its end.
 
 Owns: which files are removed and where the last one is cut.
 Does not know: the reason; leaders' epochs.

@@ -1,4 +1,4 @@
-"""`kafka-eos acls`: the rights of a pipeline, as commands of the tool that grants them.
+"""`kafka-eos acls`: the ACLs that a pipeline needs, as commands of the tool that adds them.
 
 Owns: the command and its options.
 Does not know: which rights are needed, how a tool spells them (`operations.acls`).

@@ -1,4 +1,4 @@
-"""What a coordinator's answer means: the decisive code, and the error for a code that must not be retried.
+"""The error codes in a coordinator's answer: which one decides, and the error for one that is not retriable.
 
 Owns: the messages for coordinators' refusals.
 Does not know: sockets, when to retry (`asking` decides from the table of codes).

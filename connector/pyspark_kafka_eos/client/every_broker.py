@@ -1,4 +1,4 @@
-"""The leaders of topics by every broker: where the one that was asked may be cut off from the others.
+"""Partition leaders by every broker's metadata, where those of the one that was asked may be stale.
 
 Owns: one question to all brokers at once.
 Does not know: why the caller doubts the leader that it knows.

@@ -1,4 +1,4 @@
-"""Which right to grant where a coordinator or a leader rejects a request for lack of one.
+"""Which ACL to add where a coordinator or a leader answers with an authorization error.
 
 Owns: the table from Kafka's code to operation and resource.
 Does not know: why a request was sent.

@@ -1,4 +1,4 @@
-"""The part of an answer to a request that asked about one thing.
+"""The one result in the answer to a request about one topic, partition, group or transactional id.
 
 Owns: the check that there is exactly that part.
 Does not know: what the part means.

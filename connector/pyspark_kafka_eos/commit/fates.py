@@ -1,4 +1,4 @@
-"""What the logs show of transactions that wrote there, without asking a coordinator.
+"""How transactions ended, by the control markers in the partitions' logs, without asking a coordinator.
 
 Owns: reading control markers and the sealed records' places.
 Does not know: what follows from a fate; who may say that something is not there (`client.reading.absence`).

@@ -1,4 +1,4 @@
-"""The ladder: slots get the highest class of transactions that cluster, rights and options allow.
+"""The rung, the class of transactions of all slots: the highest that the brokers, the ACLs and the options allow.
 
 Owns: the choice of the class, and the transactions' timeout.
 Does not know: how a transaction is opened.

@@ -1,4 +1,4 @@
-"""The rights that one pipeline needs, as ACLs, and as text for three tools that grant them.
+"""The ACLs that one pipeline needs, and the text with which three tools add them.
 
 Owns: which right is for what; the spelling of kafka-acls, of Strimzi's KafkaUser and of Confluent's CLI.
 Does not know: which rights are granted already.

@@ -1,4 +1,4 @@
-"""What a pipeline has in the brokers now: transactional ids, open transactions, and readers that wait.
+"""A pipeline's transactional ids, its open transactions, and the partitions whose read_committed readers wait for them.
 
 Owns: combining what coordinators, leaders and the ledger have of each id, and explaining it in words.
 Does not know: how it is shown; how transactions are ended (`ending`).

@@ -1,4 +1,4 @@
-"""What `format("kafka_eos")` makes of its options: the columns, the readers, the writers.
+"""The schema, the readers and the writers that `format("kafka_eos")` gives Spark for its options.
 
 Owns: which of them the options ask for.
 Does not know: how they read and write.

@@ -1,4 +1,4 @@
-"""The part of a compacted log that may be cleaned, and whether cleaning it is worth the cost.
+"""Which part of a compacted log is cleanable, and whether its dirty ratio is high enough.
 
 Owns: Kafka's rules: the dirty part, the uncleanable part, the ratio, the lags, which segments are cleaned into one.
 Does not know: records, files.

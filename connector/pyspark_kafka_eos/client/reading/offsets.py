@@ -1,4 +1,4 @@
-"""Positions in Kafka: where partitions begin and end, which offset belongs to a time, what a group has committed.
+"""Offsets: the earliest and the latest of partitions, the first one at a timestamp, a group's committed ones.
 
 Owns: ListOffsets and OffsetFetch, retried until every partition has a definite answer or the time is over.
 Does not know: records, Spark's offsets.

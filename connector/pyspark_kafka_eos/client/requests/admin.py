@@ -1,4 +1,4 @@
-"""Topics and settings of the cluster: what the connector must read or create before it writes.
+"""Requests of an admin client: the topics and configurations that the connector reads or creates before it writes.
 
 Owns: reading topic and broker settings, creating the ledger's topic, listing transactions on every broker.
 Does not know: what the settings are used for.

@@ -1,4 +1,4 @@
-"""A client's rights and the state of its topics and groups, without writing, creating or fencing anything.
+"""What a client is authorized to do, and the state of its topics and groups: nothing is written, created or fenced.
 
 Owns: authorized operations of topics, groups and the cluster (KIP-430), the two rights that no answer lists.
 Does not know: which rights are needed for what.

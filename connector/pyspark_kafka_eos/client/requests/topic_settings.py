@@ -1,4 +1,4 @@
-"""What output topics take, as this process has read it, and refusals that hold only for what was read too long ago.
+"""The output topics' configurations, cached by this process; a refusal by stale ones is retried, not reported.
 
 Owns: the topics' rules that a process remembers, and how old they may get.
 Does not know: rows, how a refused row is described.

@@ -1,4 +1,4 @@
-"""One batch of records appended to a partition without a transaction, and acknowledged by all replicas in sync.
+"""One record batch produced to a partition with acks=all, without a transaction.
 
 Owns: sending to the leader until it acknowledges, and to the new leader where leadership moves.
 Does not know: the content of the records.

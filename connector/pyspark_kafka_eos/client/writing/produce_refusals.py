@@ -1,4 +1,4 @@
-"""What a leader's refusal of a batch means to the caller.
+"""The errors of Produce that are not retriable, and which exception the caller gets for each.
 
 Owns: the error for each Produce code that is not retried, the row (or this machine's clock) that a batch was refused
 for, the errors for an answer about other partitions and for removed records.

@@ -1,4 +1,4 @@
-"""Sends each batch once, whatever the outcome: no sequences, no retry; a refusal is only counted.
+"""Produce without a guarantee: each batch is sent once, without sequence numbers and retries; an error is only counted.
 
 Owns: the bytes in flight, the bounds on them and on every wait, how many batches got no good answer.
 Does not know: transactions, idempotence, rows.

@@ -1,4 +1,4 @@
-"""`df.write.format("kafka_eos").mode("append").save()`: the parts of a batch write and their processes.
+"""`df.write.format("kafka_eos").mode("append").save()`: the batch writer, whose methods run in several processes.
 
 Owns: the choice of columns, the meaning of Spark's save modes.
 Does not know: the decision and its moment (`commit.dataframe_write`).

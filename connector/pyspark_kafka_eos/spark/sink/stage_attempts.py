@@ -1,4 +1,4 @@
-"""Whether all seals of a batch come of one attempt of the stage that wrote it.
+"""Whether all seals of a batch come from one attempt of Spark's stage that wrote it.
 
 Owns: the proof by the tasks' numbers, the question to Spark's driver, what follows from the answer.
 Does not know: Kafka, how a batch is aborted and repeated.
