@@ -1,4 +1,4 @@
-"""librdkafka on three brokers while leaders and coordinators move and one broker is killed: every record once, in
+"""Foreign clients on three brokers while leaders and coordinators move and one broker is killed: every record once, in
 order.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
 
 from embedded_kafka import EmbeddedKafka
 
@@ -26,7 +27,7 @@ def kafka() -> Iterator[EmbeddedKafka]:
         yield cluster
 
 
-def happens(kafka: EmbeddedKafka, number: int, seed: int) -> None:
+def happens(kafka: EmbeddedKafka, number: int, seed: int, *, same_port: bool = False) -> None:
     """Something to the cluster, before the commit of each transaction."""
     if number % 4 == 1:
         assert kafka.move_leaders(seed=seed + number) > 0
@@ -34,7 +35,7 @@ def happens(kafka: EmbeddedKafka, number: int, seed: int) -> None:
         gone = kafka.coordinator_of(transactional_id=f"writer-{seed}")
         kafka.kill_broker(gone)
         assert kafka.coordinator_of(transactional_id=f"writer-{seed}") not in (gone, -1)
-        kafka.start_broker(gone, port=0 if number > 8 else None)
+        kafka.start_broker(gone, port=None if same_port or number < 8 else 0)
     elif number % 4 == 3:
         before = kafka.coordinator_of(transactional_id=f"writer-{seed}")
         assert kafka.move_coordinator(transactional_id=f"writer-{seed}") != before
@@ -70,6 +71,26 @@ def retried(commit: Callable[[float], object]) -> None:
                 raise
         else:
             return
+
+
+def test_kafka_python_writes_each_record_once_while_leaders_and_coordinators_move_and_a_broker_is_killed(
+    kafka: EmbeddedKafka,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic("python", 3, replication_factor=3)])["python"].result(WITHIN_S)
+    wanted: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="writer-11") as producer:
+        producer.init_transactions()
+        for number in range(TRANSACTIONS):
+            producer.begin_transaction()
+            for record in range(number * EACH, (number + 1) * EACH):
+                producer.send("python", b"%d" % record, partition=record % 3)
+            # It waits for 30 s for a coordinator that came back under another port.
+            happens(kafka, number, 11, same_port=True)
+            producer.commit_transaction()
+            for record in range(number * EACH, (number + 1) * EACH):
+                wanted[record % 3].append(record)
+    assert committed(kafka, "python", TRANSACTIONS * EACH) == wanted
 
 
 def committed(kafka: EmbeddedKafka, topic: str, count: int) -> dict[int, list[int]]:
