@@ -78,15 +78,16 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message |
             # The only way to report a failure to a client that wants no answer.
             raise Disconnect("records that are not to be acknowledged were refused")
         return None
-    named = [place for node_id in sorted(moved) if (place := parts.outlook.address(node_id)) is not None]
-    return ProduceResponse(
-        version=request.API_VERSION,
-        responses=responses,
-        node_endpoints=[
-            ProduceResponse.NodeEndpoint(node_id=node_id, host=host, port=port, rack=None)
-            for node_id, host, port in named
-        ],
-    )
+    answer = ProduceResponse(version=request.API_VERSION, responses=responses)
+    if moved:
+        # Not in each answer: an empty list of structs costs two microseconds.
+        places = [parts.outlook.address(node_id) for node_id in sorted(moved)]
+        answer.node_endpoints = [
+            ProduceResponse.NodeEndpoint(node_id=place.node_id, host=place.host, port=place.port, rack=None)
+            for place in places
+            if place is not None
+        ]
+    return answer
 
 
 def _refused_as_a_whole(parts: Parts, request: Message) -> Refused | None:
