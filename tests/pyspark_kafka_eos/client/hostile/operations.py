@@ -50,14 +50,16 @@ class Impatient(Cluster):
             raise PauseTooLong(f"{delay_ms} ms")
         time.sleep(min(delay_ms / 1000, PAUSE_S))
 
-    def call_any(self, request: Any, timeout_ms: int = LIMIT_MS) -> Any:
-        return super().call_any(request, min(timeout_ms, LIMIT_MS))
+    def call_any(self, request: Any, timeout_ms: float | None = None) -> Any:
+        return super().call_any(request, min(timeout_ms or LIMIT_MS, LIMIT_MS))
 
-    def refresh_topics(self, names: Any, timeout_ms: int = LIMIT_MS, new_topic_ms: int = 50) -> None:
-        super().refresh_topics(names, min(timeout_ms, LIMIT_MS), min(new_topic_ms, 50))
+    def refresh_topics(self, names: Any, timeout_ms: float | None = None, new_topic_ms: int = 50) -> None:
+        super().refresh_topics(names, min(timeout_ms or LIMIT_MS, LIMIT_MS), min(new_topic_ms, 50))
 
-    def coordinators(self, kind: Any, keys: Any, *, connections: int = 1, timeout_ms: int = LIMIT_MS) -> Any:
-        return super().coordinators(kind, keys, connections=connections, timeout_ms=min(timeout_ms, LIMIT_MS))
+    def coordinators(self, kind: Any, keys: Any, *, connections: int = 1, timeout_ms: float | None = None) -> Any:
+        return super().coordinators(
+            kind, keys, connections=connections, timeout_ms=min(timeout_ms or LIMIT_MS, LIMIT_MS)
+        )
 
 
 def settings(address: str, **security: Any) -> ClientSettings:
