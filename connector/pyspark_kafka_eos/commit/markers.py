@@ -271,7 +271,7 @@ class Mender:
         return (
             (record == view.open and view.settled)
             or Ended.of_decision(decision) in view.ends
-            or self._shown(decision)
+            or self._shown(decision, self._before(record, view))
             or _says_committed(coordinator, record)
         )
 
@@ -301,8 +301,20 @@ class Mender:
             states = states_of(self._cluster, [self._ledger.partition])
         return False
 
-    def _shown(self, decision: Decision) -> bool:
-        seals = [seal for seal in decision.seals if seal.identity is not None]
+    def _before(self, record: LedgerRecord, view: LedgerView) -> list[Decision]:
+        """The decisions that stand before an open one in the ledger, as far as the view has them."""
+        open_ = [(each.offset, self._ledger.decision(each)) for each in view.all_open]
+        before = [decision for offset, decision in open_ if offset < record.offset]
+        # A note may make an open decision the newest; then it has its place among those.
+        if view.newest is not None and all(view.newest != decision for _, decision in open_):
+            before.append(view.newest)
+        return before
+
+    def _shown(self, decision: Decision, before: Sequence[Decision]) -> bool:
+        # A slot's commit shows the first decision that names its transaction. A repair names also those of the slots
+        # that it keeps, which were committed before it was written.
+        kept = {seal.identity for each in before for seal in each.seals}
+        seals = [seal for seal in decision.seals if seal.identity is not None and seal.identity not in kept]
         return any(
             proof.verdict is Outcome.COMMITTED or proof.lost
             for proof in prove(self._cluster, seals, look=self._ledger.look).values()

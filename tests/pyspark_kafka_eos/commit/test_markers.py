@@ -4,6 +4,8 @@ memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_core.errors import DecisionBroken, OutcomeUnknown
@@ -16,7 +18,7 @@ from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import open_parts, partitions_of, states_of
 from pyspark_kafka_eos.commit.proof import Fate, find_marker
-from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.model import Decision, Seal
 from tests.pyspark_kafka_eos.commit.fakes import (
     DRIVER,
     GROUP,
@@ -401,6 +403,66 @@ def test_where_nothing_speaks_for_a_decision_it_is_aborted(world: World) -> None
     view = world.ledger.look()
     assert (view.newest, view.open) == (None, None)
     assert world.shown(OUTPUT[0]) == []
+
+
+def torn(world: World) -> tuple[Seal, Decision]:
+    """Two slots, one of which is committed; and the decision of its repair, which keeps that one."""
+    kept, lost = world.slot(0), world.slot(1)
+    world.decide(decision_of([kept, lost]))
+    world.end(kept, commit=True)
+    world.end(lost, commit=False)
+    again = replace(world.slot(1), digest=lost.digest)
+    return again, decision_of([kept, again], repaired=1)
+
+
+@pytest.mark.parametrize("marker", ["to come", "forgotten"])
+def test_an_undecided_repair_is_not_taken_for_decided_by_the_slots_that_it_keeps(world: World, marker: str) -> None:
+    """Their commits show the decision that named them first. Otherwise a slot is committed that no decision
+    names.
+    """
+    again, repair = torn(world)
+    before = world.ledger.look().newest
+    if marker == "forgotten":
+        forgotten = world.kafka.forget_marker(world.where, DRIVER)
+        world.decide(repair, commit=False).abort()
+        assert forgotten.fired == 1
+    else:
+        world.decide(repair, commit=False)
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert SETTLED_KEY not in world.ledger_keys()
+    assert world.ledger.look().newest == before
+    assert world.state(again.transactional_id) == "Ongoing"
+
+
+def test_a_repair_is_shown_by_a_slot_that_it_wrote_again(world: World) -> None:
+    again, repair = torn(world)
+    world.kafka.forget_marker(world.where, DRIVER)
+    world.decide(repair)
+    world.end(again, commit=True)
+    world.kafka.expire(DRIVER)
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert world.ledger.look().newest == repair
+
+
+def test_a_repair_behind_a_decision_without_a_marker_is_not_shown_by_the_slots_that_it_keeps(world: World) -> None:
+    kept, lost = world.slot(0), world.slot(1)
+    decide_without_a_marker(world, seals=(kept, lost))
+    world.end(kept, commit=True)
+    world.end(lost, commit=False)
+    again = replace(world.slot(1), digest=lost.digest)
+    repair = decision_of([kept, again], repaired=1)
+    world.decide(repair, commit=False)
+    assert len(world.ledger.look().all_open) == 2
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    view = world.ledger.look()
+    assert view.newest == decision_of([kept, lost])
+    assert world.state(again.transactional_id) == "Ongoing"
 
 
 def test_an_open_decision_that_no_coordinator_can_end_any_more_is_named_with_the_operators_command(
