@@ -1,4 +1,4 @@
-"""Breaches of: what people do, and what the matrices found (findings H1 to H10, M1 to M8)."""
+"""Breaches of: what people do, and what the matrices found (findings H1 to H10, M1 to M21)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ IDENTITY = "pyspark_kafka_eos.spark.sink.query_identity"
 START = "pyspark_kafka_eos.operations.source_start"
 CONFIG = "pyspark_kafka_eos.jobs.config"
 RULES_SEEN = "pyspark_kafka_eos.client.requests.topic_settings"
+MARKERS = "pyspark_kafka_eos.commit.markers"
 PER_TASK = "pyspark_kafka_eos.commit.per_task"
 
 PATTERN = "H1: A pattern leaves out"
@@ -272,6 +273,23 @@ BREACHES = {
         Planted(
             "a row without a time of its own is called a bad row", "pyspark_kafka_eos.client.writing.produce_refusals:RefusedBatch.error",
             "by_clock = self.machine_time and self.code == Code.INVALID_TIMESTAMP", "by_clock = False",
+        ),
+    ),
+    "M21: An undecided repair": (
+        Planted(
+            "the slots that a repair keeps show it", f"{MARKERS}:Mender._shown",
+            "kept = {seal.identity for each in before for seal in each.seals}", "kept = set()",
+        ),
+        Planted(
+            "only a decision that is committed stands before it", f"{MARKERS}:Mender._before",
+            "before = [decision for offset, decision in open_ if offset < record.offset]", "before = []",
+        ),
+        Planted(
+            "only a decision that is open stands before it", f"{MARKERS}:Mender._before",
+            "before.append(view.newest)", "pass",
+        ),
+        Planted(
+            "no slot shows a repair", f"{MARKERS}:Mender._before", "offset < record.offset", "offset <= record.offset",
         ),
     ),
     "M8: A batch in one transaction": (
