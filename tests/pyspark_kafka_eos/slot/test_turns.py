@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ import pytest
 from embedded_kafka.embedded import EmbeddedKafka
 from kafka_core.errors import AttemptRefused, BrokerUnavailable, InvalidRow, ProtocolViolation
 from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.writing import appending
 from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
 from pyspark_kafka_eos.commit.whole_batch.turns_end import DRIVER
 from pyspark_kafka_eos.options import parsing
@@ -319,8 +321,8 @@ def test_a_task_without_rows_says_nothing(broker: AnyKafka) -> None:
 @pytest.mark.kafka
 @pytest.mark.embedded
 def test_a_log_that_takes_nothing_ends_the_task_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_kafka_eos.client.writing.appending.DEADLINE_MS", 500)
-    # The read of the turns is held for longer than the append is tried.
+    # The read of the turns is held for longer than the append is tried, which no options can have.
+    monkeypatch.setattr(appending, "append", functools.partial(appending.append, deadline_ms=500))
     monkeypatch.setattr("pyspark_kafka_eos.slot.turn_log._WAIT_MS", 3_000)
     with EmbeddedKafka(in_process=True) as kafka:
         settings = settings_for(kafka)
