@@ -271,7 +271,7 @@ class Mender:
         return (
             (record == view.open and view.settled)
             or Ended.of_decision(decision) in view.ends
-            or self._shown(decision)
+            or self._shown(decision, view.newest)
             or _says_committed(coordinator, record)
         )
 
@@ -301,8 +301,10 @@ class Mender:
             states = states_of(self._cluster, [self._ledger.partition])
         return False
 
-    def _shown(self, decision: Decision) -> bool:
-        seals = [seal for seal in decision.seals if seal.identity is not None]
+    def _shown(self, decision: Decision, before: Decision | None) -> bool:
+        # A repair keeps the slots that the batch's former decision has committed: they show that one.
+        kept = {seal.identity for seal in before.seals} if before and before.batch_id == decision.batch_id else set()
+        seals = [seal for seal in decision.seals if seal.identity is not None and seal.identity not in kept]
         return any(
             proof.verdict is Outcome.COMMITTED or proof.lost
             for proof in prove(self._cluster, seals, look=self._ledger.look).values()
