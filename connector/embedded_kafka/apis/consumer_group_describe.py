@@ -10,7 +10,7 @@ from uuid import UUID
 
 from embedded_kafka.apis.group_rights import operations_on
 from embedded_kafka.context import Context
-from embedded_kafka.groups.machine.consumer_value import NOTHING, Consumer, ConsumerGroup, Shares
+from embedded_kafka.groups.machine.consumer_value import NOTHING, Consumer, ConsumerGroup, Shares, by_topic_id
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, Message
@@ -95,13 +95,10 @@ def _member(parts: Parts, group: ConsumerGroup, member: Consumer) -> Message:
 
 def _assignment(parts: Parts, shares: Shares) -> Message:
     """The partitions of topics that still exist."""
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, partition in sorted(shares):
-        by_topic.setdefault(topic_id, []).append(partition)
     return _ASSIGNMENT(
         topic_partitions=[
             _ASSIGNMENT.TopicPartitions(topic_id=topic.topic_id, topic_name=topic.name, partitions=partitions)
-            for topic_id, partitions in by_topic.items()
+            for topic_id, partitions in by_topic_id(shares)
             if (topic := parts.topics.by_id(UUID(bytes=topic_id))) is not None
         ]
     )

@@ -10,7 +10,14 @@ from uuid import UUID
 
 from embedded_kafka.context import Context
 from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue, Depart
-from embedded_kafka.groups.machine.consumer_value import JOINING, LEAVING, LEAVING_FOR_A_WHILE, Shares, Subscribed
+from embedded_kafka.groups.machine.consumer_value import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    Shares,
+    Subscribed,
+    by_topic_id,
+)
 from embedded_kafka.groups.patterns import compiled
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
@@ -140,12 +147,9 @@ def _shares(owned: list[Message]) -> Shares:
 
 
 def _assignment(shares: Shares) -> Message:
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, partition in sorted(shares):
-        by_topic.setdefault(topic_id, []).append(partition)
     return _ASSIGNMENT(
         topic_partitions=[
             _ASSIGNMENT.TopicPartitions(topic_id=UUID(bytes=topic_id), partitions=partitions)
-            for topic_id, partitions in by_topic.items()
+            for topic_id, partitions in by_topic_id(shares)
         ]
     )

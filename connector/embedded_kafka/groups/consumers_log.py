@@ -28,6 +28,7 @@ from embedded_kafka.groups.machine.consumer_value import (
     Shares,
     Subscribed,
     TopicId,
+    by_topic_id,
 )
 from embedded_kafka.groups.record_bytes import NO_TAGS, Reader, compact_array, compact_text, text, varint
 
@@ -180,9 +181,6 @@ def _numbers(numbers: list[int]) -> bytes:
 
 def _shares(shares: Shares, since: Epochs | None = None) -> bytes:
     """`since`: the partitions' epochs, which a tagged field has since Kafka 4.3; earlier ones pass over it."""
-    by_topic: dict[TopicId, list[int]] = {}
-    for topic, partition in sorted(shares):
-        by_topic.setdefault(topic, []).append(partition)
 
     def tags(topic: TopicId, partitions: list[int]) -> bytes:
         if since is None:
@@ -191,7 +189,7 @@ def _shares(shares: Shares, since: Epochs | None = None) -> bytes:
         return varint(1) + varint(_SINCE) + varint(len(epochs)) + epochs
 
     return compact_array(
-        [topic + _numbers(partitions) + tags(topic, partitions) for topic, partitions in by_topic.items()]
+        [topic + _numbers(partitions) + tags(topic, partitions) for topic, partitions in by_topic_id(shares)]
     )
 
 

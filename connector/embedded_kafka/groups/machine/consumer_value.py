@@ -177,6 +177,14 @@ class ConsumerGroup:
         return "" if settled(self).state is self.state else "its state is not what its members say"
 
 
+def by_topic_id(shares: Shares) -> list[tuple[TopicId, list[int]]]:
+    """(topic's id, its partitions) in order, as Kafka's messages and records have them."""
+    topics: dict[TopicId, list[int]] = {}
+    for topic_id, partition in sorted(shares):
+        topics.setdefault(topic_id, []).append(partition)
+    return list(topics.items())
+
+
 def union(shares: Iterable[Shares]) -> Shares:
     """All of them together."""
     return NOTHING.union(*shares)
