@@ -24,6 +24,7 @@ from embedded_kafka.cluster.life import BrokerState, CutOff, Froze, Rejoined, Th
 from embedded_kafka.cluster.outlook import Outlook
 from embedded_kafka.connections.unread import Unread
 from embedded_kafka.faults.faults import Faults
+from embedded_kafka.groups import GroupCoordinator
 from embedded_kafka.node import Node
 from embedded_kafka.parts import Coordinators, Shared
 from embedded_kafka.producer_ids import ProducerIds
@@ -37,6 +38,7 @@ from embedded_kafka.topics.internal_topics import INTERNAL, OFFSETS_TOPIC
 from embedded_kafka.topics.leaders import Leaders
 from embedded_kafka.topics.readers import Readers
 from embedded_kafka.topics.topics import Topics
+from embedded_kafka.transactions import TransactionCoordinator
 from embedded_kafka.transactions.markers import Markers
 from embedded_kafka.wire.server import REQUESTS, api_name
 from kafka_core.values import TopicPartition
@@ -299,15 +301,21 @@ class KafkaCluster:
             yield from (TopicPartition(name, number) for number in range(0 if topic is None else topic.partitions))
 
     def _resign(self, node_id: int, where: TopicPartition) -> None:
-        """A broker that is down has no memory to drop; one that is cut off hears nothing of it."""
-        found = self._coordinators.get(node_id)
-        if found is not None and self._register[node_id].life.state is not BrokerState.CUT_OFF:
-            (found.groups if where.topic == OFFSETS_TOPIC else found.transactions).resign(where.partition)
+        if (coordinator := self._coordinator(node_id, where)) is not None:
+            coordinator.resign(where.partition)
 
     def _take_over(self, node_id: int, where: TopicPartition) -> None:
+        if (coordinator := self._coordinator(node_id, where)) is not None:
+            coordinator.take_over(where.partition)
+
+    def _coordinator(self, node_id: int, where: TopicPartition) -> GroupCoordinator | TransactionCoordinator | None:
+        """Of what the partition stores. A broker that is down has no memory to change; one that is cut off hears
+        nothing of it.
+        """
         found = self._coordinators.get(node_id)
-        if found is not None and self._register[node_id].life.state is not BrokerState.CUT_OFF:
-            (found.groups if where.topic == OFFSETS_TOPIC else found.transactions).take_over(where.partition)
+        if found is None or self._register[node_id].life.state is BrokerState.CUT_OFF:
+            return None
+        return found.groups if where.topic == OFFSETS_TOPIC else found.transactions
 
 
 def _by_key(api_versions: Mapping[str, int]) -> dict[int, int]:

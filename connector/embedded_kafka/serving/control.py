@@ -54,7 +54,6 @@ class Control:
             "faults": lambda _: shared.faults.counts(),
             "clear-faults": lambda _: shared.faults.clear(),
             "elect": self._elect,
-            # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
             "brokers": lambda _: {each.node_id: each.life.state.value for each in shared.brokers},
             "leader": lambda asked: shared.leaders.leader(_where(asked)),
             "coordinator": lambda asked: shared.leaders.leader(self._coordinated(asked)),
@@ -67,6 +66,7 @@ class Control:
             "thaw-broker": lambda asked: cluster.thaw(asked["broker"]),
             "cut-off-broker": lambda asked: cluster.cut_off(asked["broker"]),
             "rejoin-broker": lambda asked: cluster.rejoin(asked["broker"]),
+            # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
             "advance": lambda asked: cluster.advance(asked["by_ms"]),
             "now": lambda _: shared.clock.now_ms(),
             "deny": lambda asked: shared.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
