@@ -46,43 +46,6 @@ _SCRAM = {"S256": "SCRAM-SHA-256", "S512": "SCRAM-SHA-512", "TOKEN": "SCRAM-SHA-
 _TOKENS_KEY = "of the test"
 
 
-class Guarded(LocalKafka):
-    """A broker with more listeners: name to (protocol, host, port); `java`: properties of its Java."""
-
-    def __init__(
-        self,
-        version: str,
-        listeners: Mapping[str, tuple[str, str, int]],
-        more: Mapping[str, str],
-        java: Mapping[str, str],
-    ) -> None:
-        super().__init__(version, fast_start=True)
-        self._listeners, self._more, self._properties = listeners, more, java
-
-    def _write_settings(self, broker: int, config: Mapping[str, str] | None = None) -> None:
-        named = {"PLAINTEXT": ("PLAINTEXT", "127.0.0.1", self._ports[0]), **self._listeners}
-        ours = [f"{name}://{host}:{port}" for name, (_, host, port) in named.items()]
-        protocols = [f"{name}:{protocol}" for name, (protocol, _, _) in named.items()]
-        listening = list(ours)
-        if self._kraft:
-            listening.append(f"CONTROLLER://127.0.0.1:{self._ports[1]}")
-            protocols.append("CONTROLLER:PLAINTEXT")
-        super()._write_settings(
-            broker,
-            {
-                "listeners": ",".join(listening),
-                "advertised.listeners": ",".join(ours),
-                "listener.security.protocol.map": ",".join(protocols),
-                **self._more,
-                **(config or {}),
-            },
-        )
-
-    def _java_command(self, heap: str, main_class: str, *arguments: str, fast_start: bool) -> list[str]:
-        command = super()._java_command(heap, main_class, *arguments, fast_start=fast_start)
-        return [command[0], *(f"-D{name}={value}" for name, value in self._properties.items()), *command[1:]]
-
-
 @contextmanager
 def opened(version: str, folder: Path, realm: Realm | NoKerberos) -> Iterator[list[Door | Closed]]:
     """A broker of this version, and its doors in the order of the table. `realm`: a running KDC, or why there is
@@ -109,7 +72,9 @@ def opened(version: str, folder: Path, realm: Realm | NoKerberos) -> Iterator[li
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         addresses = {name: (HOST if name == "KERBEROS" else "127.0.0.1", ports[name]) for name in names}
         listeners = {name: (protocol, *addresses[name]) for name, protocol in names.items()}
-        kafka = stack.enter_context(Guarded(version, listeners, more, java))
+        kafka = stack.enter_context(
+            LocalKafka(version, config=more, listeners=listeners, system_properties=java, fast_start=True)
+        )
         operator = {"bootstrap.servers": kafka.bootstrap_servers}
         _make_users(operator)
         client = authority.issue("client")
@@ -204,7 +169,7 @@ def _kerberos_settings(realm: Realm) -> dict[str, str]:
     }
 
 
-def _token(kafka: Guarded, address: str, trusted: Path, folder: Path) -> str:
+def _token(kafka: LocalKafka, address: str, trusted: Path, folder: Path) -> str:
     """The JAAS line of a delegation token that the user has had made, as Kafka's own tool makes it."""
     login = f'{MODULES}.scram.ScramLoginModule required username="{ways.USER}" password="{ways.PASSWORD}";'
     file = folder / "token.properties"
@@ -226,7 +191,7 @@ def _token(kafka: Guarded, address: str, trusted: Path, folder: Path) -> str:
     return f'{MODULES}.scram.ScramLoginModule required tokenauth="true" username="{name}" password="{hmac}";'
 
 
-def _wait_for_token(kafka: Guarded, address: str, file: Path, name: str) -> None:
+def _wait_for_token(kafka: LocalKafka, address: str, file: Path, name: str) -> None:
     """With KRaft the controller answers before the broker knows the token."""
     until = time.monotonic() + WITHIN_S
     while True:

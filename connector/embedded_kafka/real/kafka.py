@@ -89,6 +89,8 @@ class LocalKafka(ChildServer):
     kraft: without ZooKeeper, before 4.0 as well.
     controller_apart: the controller is a process of its own, and the brokers are brokers only.
     fronts: what clients and brokers go through to reach the nodes; needs `controller_apart`.
+    listeners: more of them, name -> (security protocol, host, port), for a cluster of one broker.
+    system_properties: of each node's Java (`-Dname=value`).
     """
 
     def __init__(
@@ -105,6 +107,8 @@ class LocalKafka(ChildServer):
         kraft: bool = False,
         controller_apart: bool = False,
         fronts: Fronts | None = None,
+        listeners: Mapping[str, tuple[str, str, int]] | None = None,
+        system_properties: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__("local-kafka", data_dir)
         self.version = version
@@ -119,7 +123,11 @@ class LocalKafka(ChildServer):
             raise ValueError(
                 "fronts needs controller_apart: among brokers that are controllers too there is nothing between"
             )
+        if listeners and brokers > 1:
+            raise ValueError("listeners have one port each, so they are for a cluster of one broker")
         self._config = dict(config or {})
+        self._listeners = dict(listeners or {})
+        self._system_properties = dict(system_properties or {})
         self._transaction_version = transaction_version
         self._tiered = tiered
         self._fast_start = fast_start
@@ -271,6 +279,7 @@ class LocalKafka(ChildServer):
             str(self._java.executable),
             f"-Xmx{heap}",
             *quick,
+            *(f"-D{name}={value}" for name, value in self._system_properties.items()),
             "-Djava.awt.headless=true",
             f"-Dlog4j.configuration=file:{self.data_dir / 'log4j.properties'}",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -300,6 +309,8 @@ class LocalKafka(ChildServer):
         session = "broker.session.timeout.ms" if self._kraft else "zookeeper.session.timeout.ms"
         settings[session] = _SESSION_TIMEOUT_MS
         settings |= self._quorum(broker) if self._kraft else self._of_zookeeper(broker)
+        if "advertised.listeners" in settings:
+            settings |= self._with_more_listeners(settings)
         if self._tiered:
             settings |= {
                 "remote.log.storage.system.enable": "true",
@@ -321,6 +332,15 @@ class LocalKafka(ChildServer):
         path.chmod(0o600)
         path.write_text(lines)
 
+    def _with_more_listeners(self, settings: Mapping[str, Any]) -> dict[str, str]:
+        doors = [f"{name}://{host}:{port}" for name, (_, host, port) in self._listeners.items()]
+        protocols = [f"{name}:{protocol}" for name, (protocol, _, _) in self._listeners.items()]
+        return {
+            "listeners": ",".join([settings["listeners"], *doors]),
+            "advertised.listeners": ",".join([settings["advertised.listeners"], *doors]),
+            "listener.security.protocol.map": ",".join([settings["listener.security.protocol.map"], *protocols]),
+        }
+
     def _of_zookeeper(self, broker: int) -> dict[str, Any]:
         assert self.zookeeper is not None
         listener = f"PLAINTEXT://127.0.0.1:{self._ports[broker]}"
@@ -329,6 +349,7 @@ class LocalKafka(ChildServer):
             "zookeeper.connect": self.zookeeper.hosts,
             "listeners": listener,
             "advertised.listeners": listener,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
         }
 
     def _quorum(self, node: int) -> dict[str, Any]:

@@ -195,6 +195,8 @@ def test_a_cluster_that_cannot_be_is_refused_before_anything_starts() -> None:
         LocalKafka("3.9.1", controller_apart=True)
     with pytest.raises(ValueError, match="fronts needs controller_apart"):
         LocalKafka(fronts=Nothing())
+    with pytest.raises(ValueError, match="a cluster of one broker"):
+        LocalKafka(brokers=3, listeners={"TLS": ("SSL", "127.0.0.1", 9093)})
     with pytest.raises(ValueError, match="transaction_version is a feature"):
         LocalKafka("3.9.1", kraft=True, transaction_version=2)
     with pytest.raises(LocalError, match="Every broker of this Kafka is a controller"):

@@ -24,6 +24,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import LocalKafka
 from kafka_core.errors import ExactlyOnceError
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
@@ -31,7 +32,7 @@ from pyspark_kafka_eos.client.writing.producer import Producer
 from tests.pyspark_kafka_eos.client.certificates import openssl
 from tests.pyspark_kafka_eos.client.client_tools import record_batch
 from tests.pyspark_kafka_eos.client.oauth.test_login_by_token import SECRET, credentials, wanted
-from tests.pyspark_kafka_eos.client.oauth.test_token_real import Issued
+from tests.pyspark_kafka_eos.client.oauth.test_token_real import issued
 from tests.pyspark_kafka_eos.client.oauth.token_endpoint import TokenEndpoint
 from tests.support.committed import committed
 
@@ -72,7 +73,7 @@ class _Noted(logging.Handler):
 
 
 @contextmanager
-def _broker(folder: Path) -> Iterator[tuple[Issued, str, TokenEndpoint]]:
+def _broker(folder: Path) -> Iterator[tuple[LocalKafka, str, TokenEndpoint]]:
     (port,) = free_ports(1)
     key = folder / "issuer.key"
     openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
@@ -82,9 +83,7 @@ def _broker(folder: Path) -> Iterator[tuple[Issued, str, TokenEndpoint]]:
             **endpoint.judged_by("signed"),
             "listener.name.signed.oauthbearer.connections.max.reauth.ms": str(SESSION_MS),
         }
-        broker = Issued({"SIGNED": ("SASL_PLAINTEXT", port)}, more)
-        broker.jwks = endpoint.jwks
-        with broker as kafka:
+        with issued({"SIGNED": port}, more, endpoint) as kafka:
             yield kafka, f"127.0.0.1:{port}", endpoint
 
 

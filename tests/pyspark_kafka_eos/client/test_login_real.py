@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,40 +41,16 @@ class Doors:
     client: tuple[Path, Path]
 
 
-class Guarded(LocalKafka):
-    """A broker with more listeners: name to (protocol, port), and their settings."""
-
-    def __init__(self, doors: Mapping[str, tuple[str, int]], more: Mapping[str, str]) -> None:
-        super().__init__(fast_start=True)
-        self._doors, self._more = doors, more
-
-    def _write_settings(self, broker: int, config: Mapping[str, str] | None = None) -> None:
-        main, controller = self._ports[:2]
-        listeners = {"PLAINTEXT": ("PLAINTEXT", main), **self._doors}
-        ours = [f"{name}://127.0.0.1:{port}" for name, (_, port) in listeners.items()]
-        protocols = [f"{name}:{protocol}" for name, (protocol, _) in listeners.items()]
-        super()._write_settings(
-            broker,
-            {
-                "listeners": ",".join([*ours, f"CONTROLLER://127.0.0.1:{controller}"]),
-                "advertised.listeners": ",".join(ours),
-                "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
-                **self._more,
-                **(config or {}),
-            },
-        )
-
-
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     authority = Authority(tmp_path_factory.mktemp("real") / "own")
     own, elsewhere = authority.issue("server"), authority.issue("elsewhere", host="DNS:kafka.example")
     ports = free_ports(4)
     listeners = {
-        "SASL": ("SASL_PLAINTEXT", ports[0]),
-        "TLS": ("SSL", ports[1]),
-        "MUTUAL": ("SSL", ports[2]),
-        "ELSEWHERE": ("SSL", ports[3]),
+        "SASL": ("SASL_PLAINTEXT", "127.0.0.1", ports[0]),
+        "TLS": ("SSL", "127.0.0.1", ports[1]),
+        "MUTUAL": ("SSL", "127.0.0.1", ports[2]),
+        "ELSEWHERE": ("SSL", "127.0.0.1", ports[3]),
     }
     more = {
         "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
@@ -89,7 +65,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
         store.write_text(pair[1].read_text() + pair[0].read_text() + authority.file.read_text())
         more[f"listener.name.{name}.ssl.keystore.type"] = "PEM"
         more[f"listener.name.{name}.ssl.keystore.location"] = str(store)
-    with Guarded(listeners, more) as kafka:
+    with LocalKafka(config=more, listeners=listeners, fast_start=True) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         made = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         users = [UserScramCredentialUpsertion(name, made, b"wonderland") for name in ("alice", ODD)]

@@ -20,8 +20,9 @@ from confluent_kafka.admin import (
 from typer.testing import CliRunner
 
 from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import LocalKafka
 from pyspark_kafka_eos.cli.app import app
-from tests.pyspark_kafka_eos.client.test_login_real import MODULES, Guarded
+from tests.pyspark_kafka_eos.client.test_login_real import MODULES
 from tests.pyspark_kafka_eos.commit.child import run_child
 from tests.pyspark_kafka_eos.commit.judge import EXPECTED, read_all, settings_for
 
@@ -41,7 +42,7 @@ ANY = AclBindingFilter(
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[tuple[Guarded, str]]:
+def guarded() -> Iterator[tuple[LocalKafka, str]]:
     """A broker that allows nobody anything but its operator (ANONYMOUS), and the address where alice logs in."""
     (port,) = free_ports(1)
     more = {
@@ -51,14 +52,14 @@ def guarded() -> Iterator[tuple[Guarded, str]]:
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": f'{MODULES}.plain.PlainLoginModule required user_alice="wonderland";',
     }
-    with Guarded({"SASL": ("SASL_PLAINTEXT", port)}, more) as kafka:
+    with LocalKafka(config=more, listeners={"SASL": ("SASL_PLAINTEXT", "127.0.0.1", port)}, fast_start=True) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         topic = NewTopic(LEDGER, 2, 1, config={"cleanup.policy": "compact"})
         admin.create_topics([topic])[LEDGER].result(WITHIN_S)
         yield kafka, f"127.0.0.1:{port}"
 
 
-def pipeline_of(kafka: Guarded, address: str) -> dict[str, Any]:
+def pipeline_of(kafka: LocalKafka, address: str) -> dict[str, Any]:
     """A new pipeline of alice's, with a topic and a source of its own."""
     settings = settings_for(kafka)
     settings["options"] |= {
@@ -68,7 +69,7 @@ def pipeline_of(kafka: Guarded, address: str) -> dict[str, Any]:
     return settings
 
 
-def grant(kafka: Guarded, settings: dict[str, Any]) -> list[AclBinding]:
+def grant(kafka: LocalKafka, settings: dict[str, Any]) -> list[AclBinding]:
     """Carry out what `kafka-eos acls` prints; the ACLs that the broker has then."""
     options, sources = settings["options"], {source for source, _, _ in settings["offsets"]}
     words = ["acls", options["pipeline"], "-b", kafka.bootstrap_servers, "-o", f"topic={options['topic']}"]
@@ -87,7 +88,7 @@ def grant(kafka: Guarded, settings: dict[str, Any]) -> list[AclBinding]:
     return list(admin.describe_acls(ANY).result(WITHIN_S))
 
 
-def ungrant(kafka: Guarded, bindings: list[AclBinding]) -> None:
+def ungrant(kafka: LocalKafka, bindings: list[AclBinding]) -> None:
     """Take ACLs away."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     filters = [
@@ -99,7 +100,7 @@ def ungrant(kafka: Guarded, bindings: list[AclBinding]) -> None:
         assert len(done.result(WITHIN_S)) == 1
 
 
-def test_the_printed_rights_are_enough_and_none_is_too_much(guarded: tuple[Guarded, str]) -> None:
+def test_the_printed_rights_are_enough_and_none_is_too_much(guarded: tuple[LocalKafka, str]) -> None:
     kafka, address = guarded
     settings = pipeline_of(kafka, address)
     refused = run_child(settings)

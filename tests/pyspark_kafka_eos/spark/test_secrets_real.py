@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from embedded_kafka.child.ports import free_ports
-from tests.pyspark_kafka_eos.client.test_login_real import MODULES, Guarded
+from embedded_kafka.real import LocalKafka
+from tests.pyspark_kafka_eos.client.test_login_real import MODULES
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
@@ -28,14 +29,14 @@ WITHIN_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[tuple[Guarded, str]]:
+def guarded() -> Iterator[tuple[LocalKafka, str]]:
     """A broker with a listener for the test, and the address of one that asks for a password."""
     (port,) = free_ports(1)
     more = {
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": f'{MODULES}.plain.PlainLoginModule required user_alice="{PLANTED}";',
     }
-    with Guarded({"SASL": ("SASL_PLAINTEXT", port)}, more) as kafka:
+    with LocalKafka(config=more, listeners={"SASL": ("SASL_PLAINTEXT", "127.0.0.1", port)}, fast_start=True) as kafka:
         yield kafka, f"127.0.0.1:{port}"
 
 
@@ -52,7 +53,7 @@ def arguments_with(secret: str) -> list[str]:
     return found
 
 
-def records(kafka: Guarded, topics: list[str]) -> dict[str, list[bytes]]:
+def records(kafka: LocalKafka, topics: list[str]) -> dict[str, list[bytes]]:
     """Everything in the topics, headers and keys with it."""
     reader = Consumer(
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "look", "auto.offset.reset": "earliest",
@@ -75,7 +76,7 @@ def records(kafka: Guarded, topics: list[str]) -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("place", ["environment", "jaas"])
-def test_a_planted_password_is_nowhere(guarded: tuple[Guarded, str], tmp_path: Path, place: str) -> None:
+def test_a_planted_password_is_nowhere(guarded: tuple[LocalKafka, str], tmp_path: Path, place: str) -> None:
     kafka, address = guarded
     source, output, ledger = (f"{place}.{name}" for name in ("in", "out", "ledger"))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})

@@ -7,19 +7,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
 from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import LocalKafka
 from kafka_core import runtime
 from kafka_core.errors import LoginRefused
 from pyspark_kafka_eos.client.cluster import Cluster
 from tests.pyspark_kafka_eos.client.oauth.test_login_by_token import MODULE, SECRET, credentials, wanted
 from tests.pyspark_kafka_eos.client.oauth.token_endpoint import JWT_BEARER, PACKAGE, Keys, TokenEndpoint
 from tests.pyspark_kafka_eos.client.test_login import refused
-from tests.pyspark_kafka_eos.client.test_login_real import Guarded
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
@@ -27,23 +27,21 @@ LIFE_S = 20.0
 WATCHED_S = 50.0
 
 
-class Issued(Guarded):
-    """A broker that may ask a token issuer."""
-
-    def _java_command(
-        self, heap: str, main_class: str, *arguments: str, fast_start: bool, version: str | None = None
-    ) -> list[str]:
-        command = super()._java_command(heap, main_class, *arguments, fast_start=fast_start, version=version)
-        return [command[0], "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + self.jwks, *command[1:]]
-
-    jwks = ""
+def issued(port_of: Mapping[str, int], more: Mapping[str, str], endpoint: TokenEndpoint) -> LocalKafka:
+    """A broker, not started, with these SASL listeners, that may ask this token issuer for its keys."""
+    return LocalKafka(
+        config=more,
+        listeners={name: ("SASL_PLAINTEXT", "127.0.0.1", port) for name, port in port_of.items()},
+        system_properties={"org.apache.kafka.sasl.oauthbearer.allowed.urls": endpoint.jwks},
+        fast_start=True,
+    )
 
 
 @dataclass(frozen=True)
 class Doors:
     """The broker's listeners, and the issuer that it trusts."""
 
-    kafka: Issued
+    kafka: LocalKafka
     signed: str
     unsecured: str
     endpoint: TokenEndpoint
@@ -63,10 +61,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Door
                 f'{PACKAGE}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
             ),
         }
-        listeners = {"SIGNED": ("SASL_PLAINTEXT", signed), "UNSECURED": ("SASL_PLAINTEXT", unsecured)}
-        broker = Issued(listeners, more)
-        broker.jwks = endpoint.jwks
-        with broker as kafka:
+        with issued({"SIGNED": signed, "UNSECURED": unsecured}, more, endpoint) as kafka:
             yield Doors(kafka, f"127.0.0.1:{signed}", f"127.0.0.1:{unsecured}", endpoint)
 
 
