@@ -4,7 +4,8 @@ Owns: the `kernel` decorator (numba, GIL released, cached on disk).
 Does not know: Kafka, Arrow.
 Invariants:
 - Importing never fails for lack of a writable directory: without one, every process compiles anew. Nor does a call.
-- Machine code is loaded only from a directory that belongs to this user or to root and that no other user may write to.
+- Machine code is loaded only from a directory that nobody can fill or replace but those who could replace this program:
+  every directory above it is judged too.
 - A process that has only a few records at a time, or once some thousands, never imports numba: Python runs the same
   functions, with the same results.
 
@@ -58,22 +59,49 @@ def _roots() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"pyspark-kafka-eos-{user}"
 
 
-def _is_safe(directory: Path) -> bool:
+def _trusted() -> frozenset[int]:
+    """The users who can make this process run what they like in any case: its own, root, and the owners of the
+    directories that this program's text comes from (on YARN the node manager's user).
+    """
+    owners = {os.getuid(), 0}
+    for each in Path(os.path.realpath(__file__)).parents:
+        # The path goes on inside of an archive.
+        with suppress(OSError):
+            owners.add(each.lstat().st_uid)
+    return frozenset(owners)
+
+
+def _theirs(found: os.stat_result, owners: frozenset[int]) -> bool:
+    return found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _made_safe(directory: Path) -> bool:
+    """Make the directory where it is missing. Whether nobody but trusted users can put anything at its path or in it.
+
+    The path is without links. It is judged from the root down: what stands below a directory that others cannot change
+    stays what it was judged as, so there is no moment in between. Others may write to a directory above with the sticky
+    bit (/tmp): they cannot rename in it what is not theirs.
+    """
     if not hasattr(os, "getuid"):
+        directory.mkdir(parents=True, exist_ok=True)
         return True
-    found = directory.lstat()
-    others_may_write = stat.S_IWGRP | stat.S_IWOTH
-    # Root could replace this program too.
-    owners = (os.getuid(), 0)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid in owners and not found.st_mode & others_may_write
+    owners = _trusted()
+    for each in (*reversed(directory.parents), directory):
+        try:
+            found = each.lstat()
+        except FileNotFoundError:
+            each.mkdir(mode=_PRIVATE_DIRECTORY)
+            found = each.lstat()
+        is_shared = each != directory and found.st_uid in owners and bool(found.st_mode & stat.S_ISVTX)
+        if not stat.S_ISDIR(found.st_mode) or not (is_shared or _theirs(found, owners)):
+            return False
+    others_may_enter = found.st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    return not others_may_enter or all(_theirs(each.lstat(), owners) for each in directory.rglob("*"))
 
 
 def _is_filled(directory: Path) -> bool:
     """Whether an image brought machine code, which is of use also where nothing can be added to it."""
-    try:
-        return _is_safe(directory) and next(directory.glob("*/*.nbi"), None) is not None
-    except OSError:
-        return False
+    return next(directory.glob("*/*.nbi"), None) is not None
 
 
 def is_writable(directory: Path) -> bool:
@@ -92,16 +120,10 @@ def cache_directory() -> Path | None:
     home). Named after the sources and numba's version, so that an upgrade never runs the machine code of the old one.
     """
     for root in _roots():
-        directory = root / f"kernels-{_sources_digest()}"
-        try:
-            root.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-            directory.mkdir(mode=_PRIVATE_DIRECTORY, exist_ok=True)
-            if _is_safe(directory) and is_writable(directory):
+        directory = Path(os.path.realpath(root)) / f"kernels-{_sources_digest()}"
+        with suppress(OSError):
+            if _made_safe(directory) and (is_writable(directory) or _is_filled(directory)):
                 return directory
-        except OSError:
-            pass
-        if _is_filled(directory):
-            return directory
     return None
 
 

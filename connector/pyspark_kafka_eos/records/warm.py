@@ -26,14 +26,14 @@ from pyspark_kafka_eos.records.sections import SectionWriter, frame
 _ALL_LIST, _ALL_READ = 0o755, 0o644
 
 NO_CACHE = (
-    "no directory for the compiled kernels is writable, so every process compiles them anew (3 s of CPU): set "
-    "NUMBA_CACHE_DIR to a directory that belongs to the user of the process"
+    "no directory for the compiled kernels is both writable and safe from other users, so every process compiles them anew "
+    "(3 s of CPU): set NUMBA_CACHE_DIR to a directory of the process's user, below directories that nobody else may change"
 )
 
 
 def warm() -> Path | None:
     """Compile every kernel in this process, or load it from the cache. Returns the directory of the cache; None where
-    no directory is writable, so that every process compiles anew."""
+    no directory is writable and safe, so that every process compiles anew."""
     jit.load()
     keys = pa.array([b"key", None], pa.binary())
     headers = pa.array([[{"key": "name", "value": b"value"}], None], HEADERS_TYPE)

@@ -160,9 +160,9 @@ def test_executors_that_cannot_keep_compiled_kernels_are_named_unless_that_is_al
     pyspark_kafka_eos.register(spark, require_cache=False)
 
     assert error.facts["where"] == "executors"
-    assert "no directory for the compiled kernels is writable" in error.message
+    assert "no directory for the compiled kernels is both writable and safe" in error.message
     assert "set NUMBA_CACHE_DIR" in error.message and "require_cache=False" in error.message
-    assert "on the executors no directory for the compiled kernels is writable" in caplog.text
+    assert "on the executors no directory for the compiled kernels is both writable and safe" in caplog.text
 
 
 def test_a_python_that_is_not_there_is_named(refused: Callable[[str], WrongInstallation]) -> None:
