@@ -28,6 +28,8 @@ TWO_FILES := -n 2 --dist loadfile --no-loadscope-reorder
 # With Spark and brokers two processes leave two cores idle for half of the time: they wait for each other's answers. Unit tests
 # wait for servers that are silent on purpose. Four are no faster than three.
 THREE_FILES := -n 3 --dist loadfile --no-loadscope-reorder
+# Three beside each other for Spark, and one that has what only computes, from the end of the order, while those wait.
+BOTH_ENDS := -n 4 --dist loadfile --no-loadscope-reorder --from-both-ends
 
 SEED_IS_GIVEN := $(filter command line environment,$(origin SEED))
 # The order of the files in `make test-shuffled`: a new one in every second.
@@ -91,7 +93,7 @@ IN_TEST := not simulation and not chaos and not parity and not long and not judg
 
 .PHONY: test
 test: $(VENV_STAMP) $(SPARK_CLASSES) ## every day | the tests with Spark, on the embedded broker; 12 minutes on 2 cores, before every merge
-	$(BIN)/pytest $(THREE_FILES) -m "$(IN_TEST)"
+	$(BIN)/pytest $(BOTH_ENDS) -m "$(IN_TEST)"
 
 .PHONY: test-simulation
 test-simulation: $(VENV_STAMP) ## before a merge | the tests in virtual time: defects that were found, bugs planted on purpose, storms

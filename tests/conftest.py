@@ -12,6 +12,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -58,6 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="run the files in another order, which depends on this number alone (make test-shuffled)",
     )
+    parser.addoption(
+        "--from-both-ends",
+        action="store_true",
+        help="one of the processes takes the files from the end of their order, where those are that only compute",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,6 +90,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(said)
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who is given which file; None for what --dist says."""
+    if not config.option.from_both_ends:
+        return None
+    from tests.support.both_ends import FromBothEnds
+
+    return FromBothEnds(config, log)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
     """How the process of an xdist worker ended, where it ended too early: xdist shows the test alone, and a signal is
@@ -105,6 +121,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return left_out.is_left_out(collection_path, config.option.markexpr) or None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`, and
     there those that are about the embedded broker are left out. Files with the slowest tests come first, or the order
@@ -156,8 +173,8 @@ def _shuffled(files: list[list[pytest.Item]], seed: int) -> list[list[pytest.Ite
 
 
 def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
-    """Files with Spark, then files that take long without it, then files with a broker, then the others; else the order
-    stays.
+    """Files with Spark, then files that take long without it, then files with a broker, then the others; of each kind
+    those with the most long tests first. Else the order stays.
 
     Two or three processes share the files, and each takes the next one when it is almost done with its last: if a long
     file came last, one process would run it alone while the others have nothing left.
@@ -165,9 +182,10 @@ def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]
     return sorted(files, key=_rank)
 
 
-def _rank(tests_of_one_file: list[pytest.Item]) -> int:
-    marks = {mark.name for test in tests_of_one_file for mark in test.iter_markers()}
-    return 0 if "spark" in marks else 1 if marks & {"processes", "slow"} else 2 if "kafka" in marks else 3
+def _rank(tests_of_one_file: list[pytest.Item]) -> tuple[int, int]:
+    marks = Counter(mark.name for test in tests_of_one_file for mark in test.iter_markers())
+    kind = 0 if marks["spark"] else 1 if marks["processes"] or marks["slow"] else 2 if marks["kafka"] else 3
+    return kind, -marks["long"]
 
 
 @pytest.fixture(scope="session")
