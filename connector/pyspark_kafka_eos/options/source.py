@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Json, TypeAdapter
 
 from pyspark_kafka_eos.options.java_pattern import to_python
 from pyspark_kafka_eos.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, UNPACKED, Use, unused
-from pyspark_kafka_eos.options.values import FLAG, LONG_TEXT, TEXT, Kind, one_of, whole_number
+from pyspark_kafka_eos.options.values import FLAG, LONG_TEXT, PATTERN, TEXT, Kind, one_of, quoted, whole_number
 
 Mode = Literal["stream", "batch"]
 ByPartition = dict[str, dict[int, int]]
@@ -85,7 +85,7 @@ _PACES = "the client retries until kafka.delivery.timeout.ms by itself"
 SOURCE: dict[str, Use] = {
     "subscribe": Use("subscribe", LONG_TEXT, "one of these three",
           "topics to read, separated by commas"),
-    "subscribePattern": Use("subscribe_pattern", LONG_TEXT, "one of these three",
+    "subscribePattern": Use("subscribe_pattern", PATTERN, "one of these three",
           "Java pattern; topics with a match anywhere in their name are read, topics created later included; never the ledger and the "
           "topic of turns, which subscribe reads"),
     "assign": Use("assign", _ASSIGN, "one of these three",
@@ -235,7 +235,7 @@ def _check_topics(found: dict[str, Any], problems: list[str]) -> None:
             to_python(found["subscribe_pattern"])
         except ValueError as error:
             problems.append(
-                f"subscribePattern is {found['subscribe_pattern']!r}: {error} cannot be used here; write it with "
+                f"subscribePattern is {quoted(found['subscribe_pattern'])}: {error} cannot be used here; write it with "
                 "characters, classes, groups and quantifiers, or list the topics in subscribe"
             )
     if found.get("assign") is not None:

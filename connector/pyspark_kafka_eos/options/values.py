@@ -34,10 +34,14 @@ class Kind:
         try:
             return self.adapter.validate_python(text)
         except ValidationError:
-            shown = text if len(text) <= LARGEST_SHOWN_VALUE else text[:LARGEST_SHOWN_VALUE] + "..."
-            given = f" is {shown!r}:" if self.shown else ""
+            given = f" is {quoted(text)}:" if self.shown else ""
             problems.append(f"{name}{given} must be {self.expected}")
             return None
+
+
+def quoted(text: str) -> str:
+    """As a refusal shows a value."""
+    return repr(text if len(text) <= LARGEST_SHOWN_VALUE else text[:LARGEST_SHOWN_VALUE] + "...")
 
 
 def _servers(text: str) -> tuple[str, ...]:
@@ -81,6 +85,10 @@ FLAG = Kind(
     TypeAdapter(Annotated[bool, BeforeValidator(lambda text: {"true": True, "false": False}.get(text.lower()))]),
 )
 LONG_TEXT = Kind("a text that is not empty", TypeAdapter(Annotated[str, Field(min_length=1)]))
+# Forty of the longest names of topics. Python takes 10 s for a megabyte.
+PATTERN = Kind(
+    "a Java pattern of 1 to 10,000 characters", TypeAdapter(Annotated[str, Field(min_length=1, max_length=10_000)])
+)
 TEXT = Kind("a text of 1 to 255 characters", TypeAdapter(Annotated[str, Field(min_length=1, max_length=255)]))
 SERVERS = Kind("host:port, or several separated by commas", TypeAdapter(Annotated[Any, AfterValidator(_servers)]))
 

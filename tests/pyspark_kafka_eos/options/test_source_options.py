@@ -189,6 +189,14 @@ def test_a_pattern_that_has_no_equal_here_is_refused_with_the_reason_and_another
     assert line.endswith("or list the topics in subscribe")
 
 
+@pytest.mark.parametrize("pattern", ["x" * 1_000_000, "a{,3}" + "x" * 9_000])
+def test_a_pattern_longer_than_all_names_of_topics_is_refused_in_a_short_line(pattern: str) -> None:
+    (line,) = refusal({**BROKERS, "subscribePattern": pattern})
+
+    assert line.startswith("subscribePattern is '") and ("10,000 characters" in line or "quantifier" in line)
+    assert len(line) < 300
+
+
 @pytest.mark.parametrize("second", [{"assign": '{"a":[0]}'}, {"subscribePattern": "a"}])
 def test_two_ways_to_name_topics_are_refused(second: dict[str, OptionValue]) -> None:
     (line,) = refusal({**LEAST, **second})
