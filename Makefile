@@ -82,12 +82,17 @@ lint: $(VENV_STAMP) ## every day | layout, lint, types, import floors
 check: lint ## every day | lint, and the unit tests; under a minute, before every commit
 	$(BIN)/pytest -q $(THREE_FILES) -m "not kafka and not spark and not simulation and not processes and not slow and not clusters and not long and not chaos"
 
-# Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
-# the file the tests are the same and slower.
+# Much of what a test with Spark costs is Java loading Spark's classes and Python compiling PySpark, so both are kept in each
+# environment as they are then. Without the file the tests are the same and slower.
 SPARK_CLASSES := $(VENV)/spark-classes.jsa
+BENCH_SPARK_CLASSES := $(BENCH_VENV)/spark-classes.jsa
+MIDDLE_SPARK_CLASSES := $(MIDDLE_VENV)/spark-classes.jsa
 
 $(SPARK_CLASSES): $(VENV_STAMP)
-	$(BIN)/python -m tests.support.quick_start
+$(BENCH_SPARK_CLASSES): $(BENCH_VENV_STAMP)
+$(MIDDLE_SPARK_CLASSES): $(MIDDLE_VENV_STAMP)
+%/spark-classes.jsa:
+	$*/bin/python -m tests.support.quick_start
 
 IN_TEST := not simulation and not chaos and not parity and not long and not judged and not clusters
 
@@ -104,14 +109,14 @@ test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | `test` with th
 	$(BIN)/pytest $(TWO_FILES) -m "$(IN_TEST)" --shuffle-files $(SEED)
 
 .PHONY: versions
-versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## before a merge | the same tests on pyspark 4.0.0 and 4.1
+versions: $(BENCH_SPARK_CLASSES) $(MIDDLE_SPARK_CLASSES) ## before a merge | the same tests on pyspark 4.0.0 and 4.1
 	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
 	$(BENCH_VENV)/bin/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/test_listener.py \
 		--ignore tests/pyspark_kafka_eos/spark/metrics --ignore tests/pyspark_kafka_eos/spark/source/test_ledger_source.py
 	$(MIDDLE_VENV)/bin/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/metrics
 
 .PHONY: parity
-parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## nightly | `judged` with all our own tests
+parity: $(SPARK_CLASSES) $(BENCH_SPARK_CLASSES) ## nightly | `judged` with all our own tests
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity and not clusters" --brokers real
 	$(BIN)/pytest $(THREE_FILES) -m "judged or (long and embedded)"
@@ -120,7 +125,7 @@ parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## nightly | `judged` with all our own
 JUDGED := $(addprefix tests/,pyspark_kafka_eos/client pyspark_kafka_eos/commit pyspark_kafka_eos/operations pyspark_kafka_eos/records \
 	pyspark_kafka_eos/slot pyspark_kafka_eos/spark embedded_kafka/producer_ids incidents)
 .PHONY: judged
-judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## before a merge | Apache Kafka as the judge: foreign clients, raw requests, our tests of client, slots and commit
+judged: $(SPARK_CLASSES) $(BENCH_SPARK_CLASSES) ## before a merge | Apache Kafka as the judge: foreign clients, raw requests, our tests of client, slots and commit
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) $(JUDGED) --brokers real \
 		-m "kafka and (versions or not spark) and not long and not chaos and not parity and not clusters"

@@ -67,14 +67,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is
-    left as its users run it.
+    """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads the one variable. Spark alone
+    reads the other one, which leaves Apache Kafka as its users run it.
     """
     # Every machine, in whatever test, goes only where the row of its table says.
     table.checked = True
     config.pluginmanager.register(leftovers, "leftovers")
-    if config.getoption("--brokers") == "embedded":
-        os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
+    of_java = config.getoption("--brokers") == "embedded"
+    os.environ.setdefault("JDK_JAVA_OPTIONS" if of_java else "SPARK_SUBMIT_OPTS", flags())
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -21,9 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.children import ROOT
 from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
-from embedded_kafka.real.java import require_java
 from tests.migration.sink_cases import (
     DIFFERENCES,
     JOBS,
@@ -38,6 +36,7 @@ from tests.migration.sink_cases import (
 )
 from tests.migration.test_source import class_of
 from tests.parity.brokers import Broker
+from tests.support.peer import peer_environ
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.parity, pytest.mark.slow]
 JOB = Path(__file__).with_name("sink_job.py")
@@ -108,7 +107,7 @@ def compare(broker: Broker, cases: Sequence[SinkCase], directory: Path) -> Compa
         capture_output=True,
         text=True,
         cwd=directory,
-        env={**require_java().environ(), "PYSPARK_PYTHON": str(PEER_PYTHON), "PYTHONPATH": str(ROOT)},
+        env=peer_environ(),
         timeout=ENDS_WITHIN_S,
         check=False,
     )

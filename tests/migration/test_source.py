@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.children import ROOT
 from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
-from embedded_kafka.real.java import require_java
 from pyspark_kafka_eos.options.java_pattern import to_python
 from tests.migration.cases import Case, Topics, mistakes, option_sets
 from tests.migration.data import STREAMS, write_all
 from tests.parity.brokers import Broker
+from tests.support.peer import peer_environ
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.parity, pytest.mark.slow]
 JOB = Path(__file__).with_name("source_job.py")
@@ -99,7 +98,7 @@ def compared(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Compar
         capture_output=True,
         text=True,
         cwd=directory,
-        env={**require_java().environ(), "PYSPARK_PYTHON": str(PEER_PYTHON), "PYTHONPATH": str(ROOT)},
+        env=peer_environ(),
         timeout=ENDS_WITHIN_S,
         check=False,
     )

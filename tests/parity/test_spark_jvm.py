@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
-from embedded_kafka.real.java import require_java
 from tests.parity.brokers import Broker
 from tests.parity.clients import SPARK
 from tests.parity.judge import new_topic, values_of
+from tests.support.peer import peer_environ
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
-ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("spark_job.py")
 # It takes half a minute on two cores.
 ENDS_WITHIN_S = 300
@@ -27,7 +26,7 @@ def test_spark_writes_and_reads_in_batches_and_streams_on_from_its_checkpoint(br
     if not PEER_PYTHON.exists():
         pytest.skip("there is no environment with pyspark 4.0.0: make venv-bench")
     source, target = new_topic(broker, 3), new_topic(broker, 2)
-    environ = {**require_java().environ(), "PYSPARK_PYTHON": str(PEER_PYTHON), "PYTHONPATH": str(ROOT)}
+    environ = peer_environ()
     answer = subprocess.run(
         [PEER_PYTHON, JOB, broker.bootstrap_servers, jvm_sink_jars(), source, target, tmp_path],
         stdin=subprocess.DEVNULL,

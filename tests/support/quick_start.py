@@ -33,18 +33,19 @@ that starts and runs six small queries takes 30 s of processor time with them an
 kept.
 """
 
-CLASSES = Path(sys.prefix, "spark-classes.jsa")
-"""In the environment, because it is made of its jars and goes with them. 150 MB."""
+CLASSES = "spark-classes.jsa"
+"""In each environment with a Spark, because it is made of its jars and goes with them. 150 MB."""
 
 # On a file that is not for it a Java warns on its output, where Spark's start script expects nothing but a command.
 _SAY_NOTHING = "-Xlog:disable -Xlog:all=error:stderr"
 
 
-def flags() -> str:
-    """For JDK_JAVA_OPTIONS, which every Java reads that is 9 or newer."""
-    if not CLASSES.exists() or CLASSES.stat().st_size == 0:
+def flags(environment: Path | str = sys.prefix) -> str:
+    """For JDK_JAVA_OPTIONS, which every Java reads that is 9 or newer. `environment`: whose Spark it will run."""
+    kept = Path(environment, CLASSES)
+    if not kept.exists() or kept.stat().st_size == 0:
         return QUICK_START
-    return f'{QUICK_START} "-XX:SharedArchiveFile={CLASSES}" {_SAY_NOTHING}'
+    return f'{QUICK_START} "-XX:SharedArchiveFile={kept}" {_SAY_NOTHING}'
 
 
 def keep_modules(archive: Path, directory: Path) -> None:
@@ -80,7 +81,8 @@ def keep_modules(archive: Path, directory: Path) -> None:
 def keep_classes(directory: Path) -> None:
     """Have a Spark do what tests do, and keep the classes that it loaded."""
     os.environ.update(require_java().environ())
-    draft = CLASSES.with_suffix(".draft")
+    kept = Path(sys.prefix, CLASSES)
+    draft = kept.with_suffix(".draft")
     java_options = f"{QUICK_START} {_SAY_NOTHING} -XX:ArchiveClassesAtExit={draft}"
     spark = spark_session(directory, {"spark.driver.extraJavaOptions": java_options})
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
@@ -102,7 +104,7 @@ def keep_classes(directory: Path) -> None:
     java.wait()
     # A runtime that was made without classes of its own (jlink) writes none; an empty file has make not ask it again.
     draft.touch()
-    draft.rename(CLASSES)
+    draft.rename(kept)
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,8 @@ from collections.abc import Collection, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
+from tests.support.quick_start import CLASSES
+
 ROOT = Path(__file__).parents[2]
 NOT_SOURCES = (
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "*.egg-info", "artifacts",
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
         shutil.copytree(sources, tests, ignore=shutil.ignore_patterns(SOURCES, "build", "*.egg-info"))
         python = environment(Path(scratch, "environment"), wheel)
         # The classes that Spark's Java has loaded before belong to the jars, which are the same.
-        kept = Path(sys.prefix, "spark-classes.jsa")
+        kept = Path(sys.prefix, CLASSES)
         if kept.exists():
             (python.parent.parent / kept.name).symlink_to(kept)
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
