@@ -119,16 +119,18 @@ versions: $(BENCH_SPARK_CLASSES) $(MIDDLE_SPARK_CLASSES) ## before a merge | the
 parity: $(SPARK_CLASSES) $(BENCH_SPARK_CLASSES) ## nightly | `judged` with all our own tests
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity and not clusters" --brokers real
-	$(BIN)/pytest $(THREE_FILES) -m "judged or (long and embedded)"
+	$(BIN)/pytest $(THREE_FILES) -m "(judged and not embedded) or (long and embedded)"
 
-# Of our own tests those of the client, the slots and the commit, and of those with Spark the ones that `versions` plays.
+# Of our own tests those of the client, the slots and the commit. Those with Spark are the ones that `versions` plays, here on the
+# newest pyspark, from the wheel: what the wheel lacks, an editable install finds in the sources beside it.
 JUDGED := $(addprefix tests/,pyspark_kafka_eos/client pyspark_kafka_eos/commit pyspark_kafka_eos/operations pyspark_kafka_eos/records \
 	pyspark_kafka_eos/slot pyspark_kafka_eos/spark embedded_kafka/producer_ids incidents)
 .PHONY: judged
-judged: $(SPARK_CLASSES) $(BENCH_SPARK_CLASSES) ## before a merge | Apache Kafka as the judge: foreign clients, raw requests, our tests of client, slots and commit
+judged: $(SPARK_CLASSES) $(BENCH_SPARK_CLASSES) ## before a merge | Apache Kafka as the judge: foreign clients, raw requests, our tests of client, slots, commit, and the wheel in Spark
 	$(BIN)/python -m tests.parity --write
+	$(BIN)/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark --brokers real
 	$(BIN)/pytest $(THREE_FILES) $(JUDGED) --brokers real \
-		-m "kafka and (versions or not spark) and not long and not chaos and not parity and not clusters"
+		-m "kafka and not spark and not long and not chaos and not parity and not clusters"
 
 .PHONY: rules
 rules: $(VENV_STAMP) ## nightly | break every rule of docs/rules.md and every mend of docs/design/findings.md: the tests have to fail
@@ -234,11 +236,10 @@ pages: $(VENV_STAMP) $(CURVES) ## pages | write anew what is made: file map, mac
 security: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | every way to log in, through source, sinks, df.write and doctor
 	$(BIN)/python -m tests.security --write
 
-# What the wheel lacks, an editable install finds in the sources beside it.
+# In Spark it is also played by `judged`, on Apache Kafka, and by `versions`.
 .PHONY: test-wheel
-test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | what the wheel has, in a bare environment and in a foreign repository; the tests of Spark's versions on it
+test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | what the wheel has, in a bare environment and in a foreign repository
 	$(BIN)/pytest $(TWO_FILES) -q tests/packaging --ignore tests/packaging/test_first_steps.py
-	$(BIN)/python -m tests.support.wheel $(THREE_FILES) -q -m versions tests/pyspark_kafka_eos/spark
 
 # The packages of a row are installed while the row before it runs.
 .PHONY: matrix

@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 
 from embedded_kafka import EmbeddedKafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded, pytest.mark.judged]
 
 TRANSACTIONS = 24
 EACH = 5

@@ -18,7 +18,7 @@ from embedded_kafka import EmbeddedKafka
 from embedded_kafka.log import decode_batch, parse_header
 from kafka_core.errors import StorageInUse
 
-pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded, pytest.mark.judged]
 
 TIMEOUT_S = 30
 TOPICS = ("one", "two")

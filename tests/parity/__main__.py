@@ -1,4 +1,4 @@
-"""`make parity`: foreign clients against the embedded broker and, unchanged, against real Kafka; a table of it.
+"""`make judged`: foreign clients against the embedded broker and, unchanged, against real Kafka; a table of it.
 
     .venv/bin/python -m tests.parity [--write] [--json FILE] [further arguments of pytest, such as -k embedded]
 
@@ -17,8 +17,9 @@ import pytest
 
 from tests.parity import report
 
-# All of them: what else is played to both kinds of broker carries the same marker.
 TESTS = Path(__file__).resolve().parents[1]
+# What is played to both kinds of broker, and foreign clients on the embedded one alone: through kills, on its cluster.
+MARKED = "parity or (judged and embedded and not long)"
 # A file's tests stay together: each has brokers of its own. They wait for their brokers most of the time.
 FOUR_AT_A_TIME = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 
@@ -30,7 +31,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the outcomes")
     arguments, further = parser.parse_known_args()
     recorder = report.Recorder()
-    code = pytest.main([str(TESTS), "-m", "parity", "--durations=5", *FOUR_AT_A_TIME, *further], plugins=[recorder])
+    code = pytest.main([str(TESTS), "-m", MARKED, "--durations=20", *FOUR_AT_A_TIME, *further], plugins=[recorder])
     print(report.table(recorder.outcomes))  # noqa: T201  a command's output
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(each) for each in recorder.outcomes], indent=1))

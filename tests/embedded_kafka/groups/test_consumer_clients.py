@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from embedded_kafka.embedded import EmbeddedKafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.embedded, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded, pytest.mark.judged, pytest.mark.slow]
 
 PARTITIONS = 6
 WAIT_S = 60.0
