@@ -33,7 +33,7 @@ class Scenario:
 
 _SCENARIOS: dict[str, Scenario] = {}
 _MODULES = (
-    "coordinator", "epochs", "offsets", "leader", "records", "reads", "markers", "groups", "group_edges", "consumer_groups", "admin", "configs", "twice",
+    "coordinator", "epochs", "offsets", "leader", "records", "reads", "markers", "groups", "group_edges", "consumer_groups", "mixed_groups", "admin", "configs", "twice",
     "compaction",
 )  # fmt: skip
 

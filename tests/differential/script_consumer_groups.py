@@ -232,6 +232,30 @@ def offsets_of_the_consumer_protocol(play: Play) -> None:
 
 
 @scenario(consumer_protocol=True)
+def a_member_that_was_removed_commits_under_its_new_epoch_what_it_read_before(play: Play) -> None:
+    """Its epoch says that it is a member, not of which partitions: another one's offset goes back."""
+    group = Group(play)
+    group.join("a joins", "a")
+    removed = [{"member_id": "a", "group_instance_id": None}]
+    play.ask("a is removed", "LeaveGroup", 4, group_id=group.name, members=removed)
+    group.join("b joins", "b")
+    group.commit("b commits", "b", 4, 0)
+    group.join("a joins again", "a")
+    txn: Transaction = play.transaction()
+    named = {"transactional_id": txn.name, "producer_id": txn.who.producer_id, "producer_epoch": txn.who.epoch}
+    play.ask(None, "AddOffsetsToTxn", 3, group_id=group.name, **named)
+    for label, epoch in (("the epoch of then", 2), ("its new epoch", 5)):
+        play.ask(
+            f"a commits under {label}", "TxnOffsetCommit", 3, group_id=group.name, generation_id=epoch,
+            member_id="a", topics=[{"name": group.topic, "partitions": [
+                {"partition_index": 0, "committed_offset": 1, "committed_metadata": "t"}]}], **named,
+        )  # fmt: skip
+    play.ended(txn, commit=True)
+    group.fetch("the offset has gone back", None, -1)
+    group.describe("b has all")
+
+
+@scenario(consumer_protocol=True)
 def from_one_protocol_to_the_other(play: Play) -> None:
     group = Group(play)
     group.join("joins", "a")

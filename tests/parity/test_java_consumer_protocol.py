@@ -27,12 +27,12 @@ RECORDS = 40
 class Verifiable:
     """A VerifiableConsumer, which commits what it reads and says so."""
 
-    def __init__(self, broker: Broker, group: str, topic: str, log: Path) -> None:
+    def __init__(self, broker: Broker, group: str, topic: str, log: Path, protocol: str = "consumer") -> None:
         self._log = log
         self.child: Child = java_process(
             "org.apache.kafka.tools.VerifiableConsumer",
             *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--group-id", group),
-            *("--group-protocol", "consumer", "--reset-policy", "earliest"),
+            *("--group-protocol", protocol, "--reset-policy", "earliest"),
             log_path=log,
         )
 
@@ -99,6 +99,46 @@ def test_two_java_consumers_share_a_topic_and_one_takes_over_what_the_other_leav
     wait_until(lambda: set(one.read() + two.read()) == everything, "everything was read")
     # What the first had read and not committed when its partition moved may come twice.
     assert all(line["success"] for line in one.said("offsets_committed"))
+
+
+def test_a_group_of_java_consumers_changes_its_protocol_and_back_while_it_reads(
+    broker: Broker, tmp_path: Path, stack: ExitStack
+) -> None:
+    """One consumer after the other is replaced, as in a rolling restart: classic, both, consumer, both, classic."""
+    if broker.name.endswith(NEWEST_ZOOKEEPER_KAFKA):
+        pytest.skip(f"{NEWEST_ZOOKEEPER_KAFKA} does not offer KIP-848")
+    topic, group = new_topic(broker, PARTITIONS), new_name("group")
+    read: list[Verifiable] = []
+
+    def replace(old: Verifiable | None, other: Verifiable | None, protocol: str) -> Verifiable:
+        """The old one stops, a new one takes its place; both of the group read."""
+        if old is not None:
+            old.child.ask_to_stop()
+            wait_until(lambda: other is None or len(other.held()) == PARTITIONS, "the one that stays has all")
+        new = Verifiable(broker, group, topic, tmp_path / f"{len(read)}.log", protocol)
+        stack.callback(new.child.kill_tree)
+        read.append(new)
+        half = PARTITIONS if other is None else PARTITIONS // 2
+        wait_until(lambda: len(new.held()) == half, "the new one has its share")
+        wait_until(lambda: other is None or len(other.held()) == half, "the other one, too")
+        for partition in range(PARTITIONS):
+            write(broker, topic, [b"value"] * RECORDS, partition)
+        written = RECORDS * len(read)
+        wait_until(lambda: {offset for each in read for _, offset in each.read()} >= set(range(written)), "it is read")
+        return new
+
+    one = replace(None, None, "classic")
+    two = replace(None, one, "classic")
+    one = replace(one, two, "consumer")
+    two = replace(two, one, "consumer")
+    one = replace(one, two, "classic")
+    replace(two, one, "classic")
+
+    everything = {(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS * len(read))}
+    wait_until(lambda: {each for one in read for each in one.read()} == everything, "everything was read")
+    command = ("--bootstrap-server", broker.bootstrap_servers, "--list", "--type")
+    listed = java_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *command)
+    assert next(line.split()[1] for line in listed.splitlines() if line.startswith(group)) == "Classic"
 
 
 def test_a_share_consumer_is_told_at_once_that_there_are_no_share_groups(broker: Broker, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe: epochs, members and assignments of groups of the consumer protocol (KIP-848).
 
-Version 1 adds the kind of each member (KIP-1099); all members here use the consumer protocol. A group of the classic
-protocol does not exist here: DescribeGroups has it.
+Version 1 adds the kind of each member (KIP-1099). A group of the classic protocol does not exist here:
+DescribeGroups has it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DESCRIBED = ConsumerGroupDescribeResponse.DescribedGroup
 _MEMBER = _DESCRIBED.Member
 _ASSIGNMENT = _MEMBER.Assignment
 _NOT_ASKED = -(2**31)
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
@@ -87,9 +87,9 @@ def _member(parts: Parts, group: ConsumerGroup, member: Consumer) -> Message:
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(parts, member.assigned),
+        assignment=_assignment(parts, member.assigned | member.revoking),
         target_assignment=_assignment(parts, group.targets.get(member.member_id, NOTHING)),
-        member_type=_CONSUMER_MEMBER,
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from embedded_kafka.apis.subscribed import existing
 from embedded_kafka.context import Context
-from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue, Depart
+from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Depart
 from embedded_kafka.groups.machine.consumer_value import (
     JOINING,
     LEAVING,
     LEAVING_FOR_A_WHILE,
     Shares,
-    Subscribed,
     by_topic_id,
 )
 from embedded_kafka.groups.patterns import compiled
@@ -77,7 +77,7 @@ async def _heard(parts: Parts, request: Message, context: Context) -> AnswerBeat
             owned=None if owned is None else _shares(owned),
         )
     return await parts.groups.consumer_heartbeat(
-        request.group_id, event, lambda wanted, expression: _existing(parts, wanted, expression)
+        request.group_id, event, lambda wanted, expression: existing(parts, wanted, expression)
     )
 
 
@@ -121,20 +121,6 @@ def _judge(parts: Parts, request: Message, regex: str | None) -> None:
         )
     if regex and epoch not in (LEAVING, LEAVING_FOR_A_WHILE):
         compiled(regex)
-
-
-def _existing(parts: Parts, wanted: frozenset[str], expression: str) -> Catalogue:
-    """What exists of the wanted topics, and the topics that match, as far as the client may know of them."""
-    matches: dict[str, frozenset[str]] = {}
-    if expression:
-        pattern = compiled(expression)
-        found = {topic.name for topic in parts.topics if pattern.matches(topic.name)}
-        matches[expression] = frozenset(name for name in found if parts.authorizer.allows("DESCRIBE", "TOPIC", name))
-        wanted = wanted.union(matches[expression])
-    topics = {name: topic for name in wanted if (topic := parts.topics.get(name)) is not None}
-    return Catalogue(
-        {name: Subscribed(topic.topic_id.bytes, topic.partitions) for name, topic in topics.items()}, matches
-    )
 
 
 def _shares(owned: list[Message]) -> Shares:

@@ -8,6 +8,7 @@ that need not assign (KIP-814).
 
 from __future__ import annotations
 
+from embedded_kafka.apis.subscribed import existing
 from embedded_kafka.context import Context
 from embedded_kafka.groups.codes import code_of
 from embedded_kafka.groups.machine.moves import AnswerJoin
@@ -38,6 +39,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
             protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
             require_known_member_id=version >= 4,
             skips_assignment=version >= 9,
+            existing=lambda wanted, expression: existing(parts, wanted, expression),
         )
     except Refused as refused:
         return _refused(request, refused.code)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from embedded_kafka.context import Context
 from embedded_kafka.groups.machine.consumer_value import ConsumerGroup
+from embedded_kafka.groups.machine.embedded_protocol import CONSUMER
 from embedded_kafka.groups.machine.moves import Group
-from embedded_kafka.groups.subscriptions import CONSUMER
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER

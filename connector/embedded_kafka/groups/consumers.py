@@ -1,7 +1,7 @@
 """The live groups of the consumer protocol: runs their machines, and stores before it answers.
 
-Owns: every such group's present value, when each is to be looked at again, how an empty group of one protocol becomes
-one of the other.
+Owns: every such group's present value, when each is to be looked at again, when a group of one protocol becomes one of
+the other.
 Does not know: offsets, the log, which topics exist.
 Invariants: a change is in the log before it is visible; where it cannot be written nothing has changed.
 """
@@ -15,20 +15,37 @@ from dataclasses import replace
 from embedded_kafka.due import DueTimes
 from embedded_kafka.groups.codes import code_of
 from embedded_kafka.groups.consumers_log import Record, Records, records_of
-from embedded_kafka.groups.journal import tombstones
+from embedded_kafka.groups.journal import generation_of, tombstones
 from embedded_kafka.groups.machine.consumer_events import (
     AnswerBeat,
     Beat,
     Catalogue,
+    ClassicJoin,
     ConsumerEffect,
     Depart,
     Expel,
+    ReadOffsets,
     WriteOffsets,
 )
-from embedded_kafka.groups.machine.consumer_moves import ConsumerEvent, handle
+from embedded_kafka.groups.machine.consumer_moves import handle
 from embedded_kafka.groups.machine.consumer_value import JOINING, ConsumerGroup, ConsumerGroupState, ConsumerLimits
-from embedded_kafka.groups.machine.events import Close, CommitOffsets, GroupRefusal, Loaded, Tick
-from embedded_kafka.groups.machine.value import GroupState
+from embedded_kafka.groups.machine.embedded_protocol import CONSUMER, NotConsumers, Subscription, read_subscription
+from embedded_kafka.groups.machine.events import (
+    AnswerCode,
+    AnswerJoin,
+    AnswerLeave,
+    AnswerSync,
+    Close,
+    CommitOffsets,
+    GroupRefusal,
+    Heartbeat,
+    Join,
+    Loaded,
+    Sync,
+    Tick,
+)
+from embedded_kafka.groups.machine.migrating import shares_of, subscriptions_of, to_classic, to_consumer
+from embedded_kafka.groups.machine.value import Group, GroupState
 from embedded_kafka.groups.memberships import GROUPS_AT_MOST, Memberships
 from embedded_kafka.refusals import Refused
 from kafka_core.protocol.error_codes import Code
@@ -36,6 +53,7 @@ from kafka_core.values import TopicPartition
 
 log = logging.getLogger(__name__)
 
+MemberEvent = Beat | Depart | Expel | ClassicJoin | Sync | Heartbeat
 Existing = Callable[[frozenset[str], str], Catalogue]
 """What exists of topics with these names, and of those that this expression (empty: none) matches."""
 
@@ -73,48 +91,77 @@ class ConsumerGroups:
         self._groups.pop(group_id, None)
 
     def heard(self, group_id: str, event: Beat | Depart, existing: Existing) -> AnswerBeat:
-        """ConsumerGroupHeartbeat. Refused, with nothing changed, also where the group is of the other protocol and has
-        members."""
+        """ConsumerGroupHeartbeat. Refused, with nothing changed, also where the group is of the other protocol, has
+        members and cannot become one of this one."""
         group = self.get(group_id)
         also: Records = []
         classic = self._classic.get(group_id)
         if group is None:
-            if classic is not None and (classic.state is not GroupState.EMPTY or classic.pending):
+            if classic is not None and (event.epoch != JOINING or not self._may_upgrade(classic)):
                 raise Refused(Code.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
             if event.epoch != JOINING:
                 raise Refused(Code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             group = ConsumerGroup(group_id, self.limits)
-            also = [] if classic is None else tombstones(classic)
+            if classic is not None:
+                group = self._upgraded(classic, event.now_ms, existing)
+                also = tombstones(classic)
         if isinstance(event, Beat):
             event = self._informed(group, event, existing)
         answer = self.ask(group, event, also)
         if not isinstance(answer, AnswerBeat):
-            refusal = answer.refusal or GroupRefusal.UNKNOWN_SERVER_ERROR
+            refusal = _code_in(answer) or GroupRefusal.UNKNOWN_SERVER_ERROR
             raise Refused(code_of(refusal), refusal.value)
         if classic is not None:
-            self._classic.forget(group_id)
+            self._classic.hand_over(classic)
         return answer
 
     def give_way(self, group_id: str) -> None:
-        """A member of the classic protocol wants to join. An empty group goes; INCONSISTENT_GROUP_PROTOCOL where there
-        are members, because this broker does not mix the protocols."""
+        """A member of the classic protocol wants to join, and has no id yet: an empty group becomes a classic one."""
         group = self.get(group_id)
-        if group is None:
-            return
-        if group.state is not ConsumerGroupState.EMPTY:
-            raise Refused(
-                Code.INCONSISTENT_GROUP_PROTOCOL, f"the members of {group_id} use the consumer protocol (KIP-848)"
-            )
-        self._store(group_id, tombstones(group))
-        self.drop(group_id)
+        if group is not None and group.state is ConsumerGroupState.EMPTY:
+            self._store(group_id, tombstones(group))
+            self.drop(group_id)
+
+    def admit(self, group: ConsumerGroup, event: Join, existing: Existing) -> AnswerJoin:
+        """JoinGroup of a group with members. Refused(UNKNOWN_SERVER_ERROR) for metadata that is none of a consumer."""
+        try:
+            asked = read_subscription(event.protocols[0][1]) if event.protocols else Subscription(())
+        except NotConsumers as error:
+            if event.protocol_type == CONSUMER:
+                raise Refused(Code.UNKNOWN_SERVER_ERROR, f"no consumer's metadata: {error}") from error
+            asked = Subscription(())
+        names = frozenset(name for name, _ in asked.owned)
+        word = Beat(
+            event.now_ms,
+            event.member_id or event.new_member_id,
+            JOINING,
+            event.client_id,
+            event.client_host,
+            instance_id=event.instance_id,
+            rack_id=asked.rack_id,
+            rebalance_timeout_ms=event.rebalance_timeout_ms,
+            topics=tuple(sorted(set(asked.topics))),
+            owned=shares_of(asked.owned, existing(names, "").topics),
+        )
+        answer = self.ask(group, ClassicJoin(event, self._informed(group, word, existing)))
+        assert isinstance(answer, AnswerJoin)
+        return answer
+
+    def sync(self, group: ConsumerGroup, event: Sync) -> AnswerSync:
+        """SyncGroup of a member of the classic protocol."""
+        answer = self.ask(group, event)
+        assert isinstance(answer, AnswerSync)
+        return answer
+
+    def alive(self, group: ConsumerGroup, event: Heartbeat) -> GroupRefusal | None:
+        """Heartbeat of a member of the classic protocol: None for success, or a refusal."""
+        return _code_in(self.ask(group, event))
 
     def expel(self, group: ConsumerGroup, members: Sequence[tuple[str, str | None]], now_ms: int) -> list[Code]:
         """LeaveGroup: remove members (member id, instance id); the code for each."""
-        codes = []
-        for member_id, instance_id in members:
-            group = self._groups.get(group.group_id, group)
-            codes.append(code_of(self.ask(group, Expel(now_ms, member_id, instance_id)).refusal))
-        return codes
+        answer = self.ask(group, Expel(now_ms, tuple(members)))
+        assert isinstance(answer, AnswerLeave)
+        return [code_of(refusal) for refusal in answer.refusals]
 
     def may_write(
         self, group: ConsumerGroup, event: CommitOffsets, partitions: Iterable[TopicPartition]
@@ -125,16 +172,36 @@ class ConsumerGroups:
             (topics[where.topic].topic_id, where.partition) if where.topic in topics else None for where in partitions
         )
         who = (event.member_id, event.generation, event.instance_id)
-        return self.ask(group, WriteOffsets(*who, event.transactional, shares)).refusal
+        return self.consider(group, WriteOffsets(*who, event.transactional, shares))
 
-    def ask(self, group: ConsumerGroup, event: ConsumerEvent, also: Sequence[Record] = ()) -> ConsumerEffect:
+    def ask(self, group: ConsumerGroup, event: MemberEvent, also: Sequence[Record] = ()) -> ConsumerEffect:
         """Make the group's next move, and return its one answer. `also`: records that go with the group's own, in the
         same batch. Refused where they cannot be written: then the group is as it was."""
-        after, effects = handle(group, event)
-        (answer,) = effects
-        if answer.refusal is None:
-            self._move(group, after, also)
+        after, (answer,) = handle(group, event)
+        self._move(group, after, event.now_ms, also)
         return answer
+
+    def consider(self, group: ConsumerGroup, event: WriteOffsets | ReadOffsets) -> GroupRefusal | None:
+        """Why the offsets may not be written or read; None where they may. Nothing changes."""
+        return _code_in(handle(group, event)[1][0])
+
+    def _may_upgrade(self, classic: Group) -> bool:
+        if classic.state is GroupState.EMPTY:
+            return not classic.pending
+        fits = len(classic.members) <= self.limits.max_members
+        return self.limits.may_upgrade and classic.protocol_type == CONSUMER and fits
+
+    def _upgraded(self, classic: Group, now_ms: int, existing: Existing) -> ConsumerGroup:
+        if classic.state is GroupState.EMPTY:
+            return ConsumerGroup(classic.group_id, self.limits)
+        try:
+            asked = subscriptions_of(classic).values()
+            topics = existing(frozenset(name for each in asked for name in each.topics), "").topics
+            return to_consumer(classic, self.limits, topics, now_ms)
+        except NotConsumers as error:
+            raise Refused(
+                Code.GROUP_ID_NOT_FOUND, f"Group {classic.group_id} cannot become a consumer group: {error}"
+            ) from error
 
     def _informed(self, group: ConsumerGroup, event: Beat, existing: Existing) -> Beat:
         """The event with what exists of the topics that it and the group are about."""
@@ -167,14 +234,17 @@ class ConsumerGroups:
     def _pass_time(self, group: ConsumerGroup, now_ms: int) -> None:
         after, _ = handle(group, Tick(now_ms))
         try:
-            self._move(group, after)
+            self._move(group, after, now_ms)
         except Refused as refused:
             log.warning("group %s could not be written, so its members stay: %s", group.group_id, refused)
 
-    def _move(self, before: ConsumerGroup, after: ConsumerGroup, also: Sequence[Record] = ()) -> None:
+    def _move(self, before: ConsumerGroup, after: ConsumerGroup, now_ms: int, also: Sequence[Record] = ()) -> None:
         if after is before:
             return
         known = self._groups.get(before.group_id)
+        if self._goes_back(before, after):
+            self._downgrade(before, after, now_ms)
+            return
         records = [*also, *records_of(before.group_id, known, after)]
         if known is None and len(self._groups) >= GROUPS_AT_MOST:
             raise Refused(Code.POLICY_VIOLATION, f"this broker keeps at most {GROUPS_AT_MOST} groups of this kind")
@@ -182,7 +252,30 @@ class ConsumerGroups:
             self._store(before.group_id, records)
         self.keep(after)
 
+    def _goes_back(self, before: ConsumerGroup, after: ConsumerGroup) -> bool:
+        """Whether a member has left and all others use the classic protocol, or the last static one that used this one
+        has come back with the classic one."""
+        only_classic = 0 < len(after.members) == after.classics <= self._classic.limits.max_members
+        fewer = len(after.members) < len(before.members)
+        # One that goes on under its id with the classic protocol changes the group when the next one leaves.
+        other = before.classics < len(before.members) and before.members.keys() != after.members.keys()
+        replaced = len(after.members) == len(before.members) and other
+        return self.limits.may_downgrade and only_classic and (fewer or replaced)
+
+    def _downgrade(self, before: ConsumerGroup, after: ConsumerGroup, now_ms: int) -> None:
+        replaced = len(after.members) == len(before.members)
+        epoch = after.epoch if replaced else before.epoch
+        group = to_classic(after, epoch, self._classic.limits, now_ms, rebalance=not replaced)
+        self._store(before.group_id, [*tombstones(before), *generation_of(group)])
+        self.drop(before.group_id)
+        self._classic.keep(group)
+
     def _look_again(self, group: ConsumerGroup) -> None:
         due_ms = group.due_ms
         if due_ms is not None:
             self._due.by(group.group_id, due_ms)
+
+
+def _code_in(answer: ConsumerEffect) -> GroupRefusal | None:
+    assert isinstance(answer, AnswerCode)
+    return answer.refusal

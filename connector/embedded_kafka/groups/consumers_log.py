@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from embedded_kafka.groups.machine.consumer_value import (
+    ClassicSide,
     Consumer,
     ConsumerGroup,
     ConsumerLimits,
@@ -52,6 +53,8 @@ _OF_A_PART = frozenset({RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT
 _VERSION = struct.pack(">h", 0)
 _SINCE = 0
 """The tag of the epochs that brought a member its partitions (KIP-1251)."""
+_CLASSIC = 0
+"""The tag, in another record, of what a member of the classic protocol has besides."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,10 @@ def _parts(group: ConsumerGroup | None, other: ConsumerGroup | None) -> dict[Con
 
 
 def _encoded(key: ConsumerKey, part: Any) -> bytes | None:
-    return None if part is None else _VERSION + _ENCODE[key.kind](part) + NO_TAGS
+    if part is None:
+        return None
+    tags = b"" if key.kind is RecordKind.MEMBER and part.classic is not None else NO_TAGS
+    return _VERSION + _ENCODE[key.kind](part) + tags
 
 
 def _epoch(epoch: int) -> bytes:
@@ -156,7 +162,7 @@ def _topics(topics: Mapping[str, Subscribed]) -> bytes:
 
 
 def _member(member: Consumer) -> bytes:
-    return b"".join(
+    fields = b"".join(
         (
             compact_text(member.instance_id),
             compact_text(member.rack_id),
@@ -168,6 +174,16 @@ def _member(member: Consumer) -> bytes:
             compact_text(member.assignor),
         )
     )
+    return fields if member.classic is None else fields + _one_tag(_CLASSIC, _classic_side(member.classic))
+
+
+def _classic_side(side: ClassicSide) -> bytes:
+    protocols = [compact_text(name) + varint(len(data) + 1) + data + NO_TAGS for name, data in side.protocols]
+    return struct.pack(">i", side.session_timeout_ms) + compact_array(protocols) + NO_TAGS
+
+
+def _one_tag(number: int, value: bytes) -> bytes:
+    return varint(1) + varint(number) + varint(len(value)) + value
 
 
 def _current(member: Consumer) -> bytes:
@@ -185,8 +201,7 @@ def _shares(shares: Shares, since: Epochs | None = None) -> bytes:
     def tags(topic: TopicId, partitions: list[int]) -> bytes:
         if since is None:
             return NO_TAGS
-        epochs = _numbers([since[topic, partition] for partition in partitions])
-        return varint(1) + varint(_SINCE) + varint(len(epochs)) + epochs
+        return _one_tag(_SINCE, _numbers([since[topic, partition] for partition in partitions]))
 
     return compact_array(
         [topic + _numbers(partitions) + tags(topic, partitions) for topic, partitions in by_topic_id(shares)]
@@ -289,7 +304,7 @@ def _read_topic(reader: Reader) -> tuple[str, Subscribed]:
 
 
 def _read_member(member_id: str, reader: Reader) -> Consumer:
-    return Consumer(
+    member = Consumer(
         member_id,
         instance_id=reader.nullable_text(),
         rack_id=reader.nullable_text(),
@@ -300,6 +315,19 @@ def _read_member(member_id: str, reader: Reader) -> Consumer:
         rebalance_timeout_ms=reader.number(">i"),
         assignor=reader.nullable_text(),
     )
+    side = reader.tags().get(_CLASSIC)
+    return member if side is None else replace(member, classic=_read_classic_side(reader.inner(side)))
+
+
+def _read_classic_side(reader: Reader) -> ClassicSide:
+    session_ms = reader.number(">i")
+
+    def protocol() -> tuple[str, bytes]:
+        name, metadata = reader.text(), reader.blob()
+        reader.tags()
+        return name, metadata
+
+    return ClassicSide(session_ms, tuple(reader.array(protocol)))
 
 
 def _read_expression(reader: Reader) -> frozenset[str]:

@@ -20,8 +20,9 @@ from embedded_kafka.groups.codes import code_of
 from embedded_kafka.groups.consumers import ConsumerGroups, Existing
 from embedded_kafka.groups.expiry import overdue
 from embedded_kafka.groups.journal import Journal
-from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Depart, ReadOffsets
-from embedded_kafka.groups.machine.consumer_value import ConsumerGroup, ConsumerGroupState, ConsumerLimits
+from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue, Depart, ReadOffsets
+from embedded_kafka.groups.machine.consumer_value import Consumer, ConsumerGroup, ConsumerGroupState, ConsumerLimits
+from embedded_kafka.groups.machine.embedded_protocol import CONSUMER
 from embedded_kafka.groups.machine.moves import (
     AnswerJoin,
     AnswerSync,
@@ -41,7 +42,7 @@ from embedded_kafka.groups.memberships import Memberships
 from embedded_kafka.groups.offsets import NEVER, CommittedOffset, FetchedOffset, NewOffset
 from embedded_kafka.groups.ports import GroupLogs
 from embedded_kafka.groups.record_bytes import MAX_TEXT_BYTES
-from embedded_kafka.groups.subscriptions import CONSUMER, subscribed_topics
+from embedded_kafka.groups.subscriptions import subscribed_topics
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import BrokerConfig
 from kafka_core.protocol.error_codes import Code
@@ -86,6 +87,8 @@ class GroupCoordinator:
                 config.group_consumer_session_timeout_ms,
                 config.group_consumer_heartbeat_interval_ms,
                 tuple(config.group_consumer_assignors.split(",")),
+                may_upgrade=config.group_consumer_migration_policy in ("bidirectional", "upgrade"),
+                may_downgrade=config.group_consumer_migration_policy in ("bidirectional", "downgrade"),
             ),
             lambda group_id, records: self._journal.write_records(group_id, records, clock.now_ms()),
             self._groups,
@@ -164,8 +167,10 @@ class GroupCoordinator:
         protocols: Sequence[tuple[str, bytes]],
         require_known_member_id: bool = True,
         skips_assignment: bool = True,
+        existing: Existing = lambda _names, _expression: Catalogue(),
     ) -> AnswerJoin:
-        """Wait until the next generation is known. The answer contains a refusal together with its member id."""
+        """Wait until the next generation is known. The answer contains a refusal together with its member id.
+        `existing`: of the topics that a group with members of both protocols subscribes to."""
         self._check(group_id)
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not low <= session_timeout_ms <= high:
@@ -173,11 +178,6 @@ class GroupCoordinator:
                 Code.INVALID_SESSION_TIMEOUT,
                 f"the session timeout of {session_timeout_ms} ms is not within {low} and {high} ms",
             )
-        if not member_id:
-            self._consumers.give_way(group_id)
-        group = self._groups.get_or_new(group_id) if not member_id else self._groups.get(group_id)
-        if group is None:
-            raise Refused(Code.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
         event = Join(
             self._clock.now_ms(),
             self._groups.ticket(),
@@ -193,6 +193,14 @@ class GroupCoordinator:
             require_known_member_id,
             skips_assignment,
         )
+        consumers = self._consumers.get(group_id)
+        if consumers is not None and consumers.members:
+            return self._consumers.admit(consumers, event, existing)
+        if not member_id:
+            self._consumers.give_way(group_id)
+        group = self._groups.get_or_new(group_id) if not member_id else self._groups.get(group_id)
+        if group is None:
+            raise Refused(Code.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
         return await self._groups.join(group, event)
 
     async def sync(
@@ -217,6 +225,10 @@ class GroupCoordinator:
             protocol_name,
             tuple(assignments),
         )
+        self._check(group_id)
+        consumers = self._consumers.get(group_id)
+        if consumers is not None:
+            return self._consumers.sync(consumers, event)
         return await self._groups.sync(self._known_to_member(group_id), event)
 
     async def heartbeat(
@@ -224,6 +236,10 @@ class GroupCoordinator:
     ) -> Code:
         """Keep the member's session alive."""
         event = Heartbeat(self._clock.now_ms(), generation, member_id, instance_id)
+        self._check(group_id)
+        consumers = self._consumers.get(group_id)
+        if consumers is not None:
+            return code_of(self._consumers.alive(consumers, event))
         return code_of(self._groups.ask(self._known_to_member(group_id), event))
 
     async def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[Code]:
@@ -288,7 +304,8 @@ class GroupCoordinator:
         UNSUPPORTED_VERSION where a member of the consumer protocol uses a request that `knows_epochs` not."""
         group = self._group_to_commit(group_id, generation)
         now_ms = self._clock.now_ms()
-        if isinstance(group, ConsumerGroup) and member_id in group.members and not knows_epochs:
+        member = group.members.get(member_id)
+        if isinstance(member, Consumer) and member.classic is None and not knows_epochs:
             raise Refused(Code.UNSUPPORTED_VERSION, "members of the consumer protocol commit with OffsetCommit 9")
         self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id), offsets)
         return self._commit(group, offsets, NEVER if retention_ms == -1 else now_ms + retention_ms, now_ms)
@@ -326,7 +343,7 @@ class GroupCoordinator:
         self._check(group_id, empty_allowed=True)
         group = self._consumers.get(group_id)
         if group is not None:
-            refusal = self._consumers.ask(group, ReadOffsets(member_id, member_epoch)).refusal
+            refusal = self._consumers.consider(group, ReadOffsets(member_id, member_epoch))
             if refusal is not None:
                 raise Refused(code_of(refusal), refusal.value)
         offsets = self._journal.offsets_of(group_id)
@@ -385,7 +402,6 @@ class GroupCoordinator:
             self._groups.forget(group.group_id)
 
     def _known_to_member(self, group_id: str) -> Group:
-        self._check(group_id)
         group = self._groups.get(group_id)
         if group is None:
             raise Refused(Code.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")

@@ -113,7 +113,7 @@ class Journal:
 
     def write_group(self, group: Group, now_ms: int) -> None:
         """Write the group's generation with its assignment. Refused where the write fails."""
-        self._append(group.group_id, [(encode_group_key(group.group_id), encode_group(group))], now_ms)
+        self._append(group.group_id, generation_of(group), now_ms)
 
     def write_records(self, group_id: str, records: Records, now_ms: int) -> None:
         """Write records of one group in one batch. Refused where the write fails."""
@@ -176,6 +176,11 @@ class Journal:
             transactional=producer_id != NO_PRODUCER_ID,
         )
         return first
+
+
+def generation_of(group: Group) -> Records:
+    """The record of a classic group: its generation with its assignment."""
+    return [(encode_group_key(group.group_id), encode_group(group))]
 
 
 def tombstones(group: Group | ConsumerGroup) -> Records:

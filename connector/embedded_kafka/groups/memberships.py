@@ -169,6 +169,11 @@ class Memberships:
                     self.apply(group, Close())
                 self.forget(group.group_id)
 
+    def hand_over(self, group: Group) -> None:
+        """The group is one of the consumer protocol from now on: those that wait are told to join again."""
+        self.apply(group, Close(GroupRefusal.REBALANCE_IN_PROGRESS))
+        self.forget(group.group_id)
+
     def _look_again(self, group: Group) -> None:
         # Most groups of a long-lived broker only name stored offsets: they have no timeouts.
         due_ms = group.due_ms

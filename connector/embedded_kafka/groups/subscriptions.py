@@ -1,18 +1,13 @@
 """The topics that a group's members consume, where they use the consumer protocol.
 
-Owns: decoding the one part of a member's metadata that the broker uses.
-Does not know: assignments.
+Owns: when they are known.
+Does not know: assignments, the form of a subscription.
 """
 
 from __future__ import annotations
 
-import struct
-
+from embedded_kafka.groups.machine.embedded_protocol import CONSUMER, NotConsumers, read_subscription
 from embedded_kafka.groups.machine.moves import Group, GroupState
-
-CONSUMER = "consumer"
-"""The protocol type of Kafka's consumers; the broker cannot decode the metadata of others
-(Connect, Schema Registry)."""
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
@@ -26,22 +21,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
     topics: set[str] = set()
     for member in group.members.values():
         try:
-            topics.update(_topics(member.metadata(group.protocol_name)))
-        except (struct.error, UnicodeDecodeError):
+            topics.update(read_subscription(member.metadata(group.protocol_name)).topics)
+        except NotConsumers:
             return None
     return frozenset(topics)
-
-
-def _topics(metadata: bytes) -> list[str]:
-    """ConsumerProtocolSubscription: version, then the topics; the rest differs by version."""
-    _version, count = struct.unpack_from(">hi", metadata, 0)
-    at = 6
-    topics = []
-    for _ in range(count):
-        (size,) = struct.unpack_from(">h", metadata, at)
-        at += 2
-        if size < 0 or at + size > len(metadata):
-            raise struct.error("a topic's name is longer than the metadata")
-        topics.append(metadata[at : at + size].decode())
-        at += size
-    return topics

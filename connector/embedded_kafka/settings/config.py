@@ -108,7 +108,7 @@ class BrokerConfig:
     """Kafka's default of 5000 only makes tests wait: a rebalance takes two or three heartbeats of each member."""
     group_consumer_max_size: int = 1_000
     """Kafka has no limit, but every resource has one here."""
-    group_consumer_migration_policy: str = "disabled"
+    group_consumer_migration_policy: str = "bidirectional"
     group_consumer_session_timeout_ms: int = 45_000
     broker_session_timeout_ms: int = 0
     """How long a broker of several may be silent before others lead in its place. Kafka's default of 9000 only makes

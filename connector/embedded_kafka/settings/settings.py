@@ -76,7 +76,7 @@ _FIXED = {
 _CHOICES = {
     "authorizer.class.name": ("", STANDARD_AUTHORIZER),
     "group.consumer.assignors": ("uniform,range", "range,uniform", "uniform", "range"),
-    "group.consumer.migration.policy": ("disabled",),
+    "group.consumer.migration.policy": ("bidirectional", "upgrade", "downgrade", "disabled"),
     "group.coordinator.rebalance.protocols": ("classic,consumer", "classic"),
     "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "ssl.client.auth": ("none", "requested", "required"),

@@ -100,7 +100,7 @@ class MemoryLogs:
 class World:
     """A coordinator and what it stands on."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: int | str) -> None:
         self.config = BrokerConfig(**settings)  # type: ignore[arg-type]
         self.clock = StoppedClock()
         self.logs = MemoryLogs()

@@ -16,12 +16,20 @@ from embedded_kafka.groups.consumers_log import (
     encode_consumer_key,
     records_of,
 )
-from embedded_kafka.groups.machine.consumer_events import Catalogue, Depart
+from embedded_kafka.groups.machine.consumer_events import Catalogue, Depart, Expel
 from embedded_kafka.groups.machine.consumer_moves import ConsumerEvent, handle
 from embedded_kafka.groups.machine.consumer_value import ConsumerGroup, ConsumerLimits
-from embedded_kafka.groups.machine.events import Loaded
+from embedded_kafka.groups.machine.events import AnswerLeave, Loaded, Sync
 from kafka_core.errors import CorruptBatch, UnsupportedVersion
-from tests.embedded_kafka.groups.machine.consumer_tools import EXISTING, NOW, beat, joining, moved, shares
+from tests.embedded_kafka.groups.machine.consumer_tools import (
+    EXISTING,
+    NOW,
+    beat,
+    classic_joining,
+    joining,
+    moved,
+    shares,
+)
 
 EMPTY = ConsumerGroup("g")
 STORY: list[ConsumerEvent] = [
@@ -34,6 +42,10 @@ STORY: list[ConsumerEvent] = [
     joining("s2", instance_id="i", topics=(), regex="t.*", catalogue=Catalogue(EXISTING.topics, {"t.*": frozenset("t")})),
     Depart(NOW, "b", None, -1),
     beat("a", 3),
+    classic_joining("c", protocols=("range", "sticky")),
+    classic_joining("", instance_id="k"),
+    Expel(NOW, (("a", None), ("c", None))),
+    Sync(NOW, 7, 7, "new", "k"),
 ]  # fmt: skip
 
 
@@ -64,7 +76,7 @@ def test_reading_the_records_of_every_change_gives_the_group_as_it_is(steps: int
     group, written = EMPTY, records_of("g", None, EMPTY)
     for event in STORY[:steps]:
         after, (answer,) = handle(group, event)
-        assert answer.refusal is None
+        assert answer == AnswerLeave((None, None)) if isinstance(event, Expel) else answer.refusal is None
         written += records_of("g", group, after)
         group = after
 

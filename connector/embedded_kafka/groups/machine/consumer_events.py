@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from embedded_kafka.groups.machine.consumer_value import Shares, Subscribed, TopicId
-from embedded_kafka.groups.machine.events import AnswerCode, GroupRefusal
+from embedded_kafka.groups.machine.events import AnswerCode, AnswerJoin, AnswerLeave, AnswerSync, GroupRefusal, Join
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,20 @@ class Beat:
 
 
 @dataclass(frozen=True)
+class ClassicJoin:
+    """JoinGroup of a member that uses the classic protocol in a group with members of the consumer protocol. `word`:
+    what its subscription says, as a heartbeat would; its id is that of the request, or the new one."""
+
+    join: Join
+    word: Beat
+
+    @property
+    def now_ms(self) -> int:
+        """When it came."""
+        return self.join.now_ms
+
+
+@dataclass(frozen=True)
 class Depart:
     """A member leaves: LEAVING, or LEAVING_FOR_A_WHILE, which only static members may."""
 
@@ -64,11 +78,11 @@ class Depart:
 
 @dataclass(frozen=True)
 class Expel:
-    """LeaveGroup names a member, or a static one by its instance alone: an operator removes it."""
+    """LeaveGroup names members (member id, instance id), or a static one by its instance alone: an operator removes
+    them, or those that use the classic protocol leave."""
 
     now_ms: int
-    member_id: str
-    instance_id: str | None
+    members: tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
@@ -101,4 +115,4 @@ class AnswerBeat:
     refusal: GroupRefusal | None = None
 
 
-ConsumerEffect = AnswerBeat | AnswerCode
+ConsumerEffect = AnswerBeat | AnswerCode | AnswerJoin | AnswerSync | AnswerLeave

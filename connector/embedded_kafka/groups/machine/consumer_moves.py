@@ -11,13 +11,14 @@ Source: KIP-848; Kafka's GroupMetadataManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from embedded_kafka.groups.machine.assignors import ASSIGNORS, Wish
+from embedded_kafka.groups.machine.advancing import admitted, advanced, matching
+from embedded_kafka.groups.machine.classic_moves import on_classic_heartbeat, on_classic_join, on_classic_sync
 from embedded_kafka.groups.machine.consumer_events import (
     AnswerBeat,
     Beat,
+    ClassicJoin,
     ConsumerEffect,
     Depart,
     Expel,
@@ -34,11 +35,22 @@ from embedded_kafka.groups.machine.consumer_value import (
     Phase,
     settled,
 )
-from embedded_kafka.groups.machine.events import AnswerCode, Close, Delete, GroupRefusal, Loaded, Tick
-from embedded_kafka.groups.machine.reconciling import Target, reconcile
+from embedded_kafka.groups.machine.events import (
+    AnswerCode,
+    AnswerLeave,
+    Close,
+    Delete,
+    GroupRefusal,
+    Heartbeat,
+    Loaded,
+    Sync,
+    Tick,
+)
 from kafka_core.table import Move, Moves, step
 
-ConsumerEvent = Beat | Depart | Expel | WriteOffsets | ReadOffsets | Tick | Delete | Close | Loaded
+ConsumerEvent = (
+    Beat | Depart | Expel | ClassicJoin | Sync | Heartbeat | WriteOffsets | ReadOffsets | Tick | Delete | Close | Loaded
+)
 ConsumerStep = tuple[ConsumerGroup, tuple[ConsumerEffect, ...]]
 
 
@@ -64,7 +76,8 @@ def _refusal(group: ConsumerGroup, event: Beat) -> GroupRefusal | None:
     holder = group.holder_of(event.instance_id)
     if event.epoch == JOINING:
         if holder is not None:
-            return None if holder.epoch == LEAVING_FOR_A_WHILE else GroupRefusal.UNRELEASED_INSTANCE_ID
+            released = holder.classic is not None or holder.epoch == LEAVING_FOR_A_WHILE
+            return None if released else GroupRefusal.UNRELEASED_INSTANCE_ID
         full = known is None and len(group.members) >= group.limits.max_members
         return GroupRefusal.GROUP_MAX_SIZE_REACHED if full else None
     if event.instance_id is not None:
@@ -75,94 +88,16 @@ def _refusal(group: ConsumerGroup, event: Beat) -> GroupRefusal | None:
     return GroupRefusal.UNKNOWN_MEMBER_ID if known is None else _epoch_refusal(known, event)
 
 
-def _admitted(group: ConsumerGroup, event: Beat) -> ConsumerGroup:
-    """The group with the member: as it is, a new one, or in the place of the static one that left for a while."""
-    holder = group.holder_of(event.instance_id) if event.epoch == JOINING else None
-    if holder is None:
-        known = group.members.get(event.member_id) or Consumer(event.member_id)
-        return replace(group, members={**group.members, event.member_id: known})
-    back = replace(holder, member_id=event.member_id, epoch=JOINING, previous_epoch=JOINING)
-    members = {each: member for each, member in group.members.items() if each != holder.member_id}
-    targets = {each: shares for each, shares in group.targets.items() if each != holder.member_id}
-    targets[event.member_id] = group.targets.get(holder.member_id, NOTHING)
-    return replace(group, members={**members, event.member_id: back}, targets=targets)
-
-
-def _updated(member: Consumer, event: Beat, session_timeout_ms: int) -> Consumer:
-    return replace(
-        member,
-        instance_id=event.instance_id if event.instance_id is not None else member.instance_id,
-        rack_id=event.rack_id if event.rack_id is not None else member.rack_id,
-        client_id=event.client_id,
-        client_host=event.client_host,
-        topics=event.topics if event.topics is not None else member.topics,
-        regex=event.regex if event.regex is not None else member.regex,
-        rebalance_timeout_ms=(
-            event.rebalance_timeout_ms if event.rebalance_timeout_ms != -1 else member.rebalance_timeout_ms
-        ),
-        assignor=event.assignor if event.assignor is not None else member.assignor,
-        deadline_ms=event.now_ms + session_timeout_ms,
-    )
-
-
-def _subscribed(group: ConsumerGroup, event: Beat, changed: bool) -> ConsumerGroup:
-    """A new epoch where the member's subscription is another one, or what exists of the group's topics."""
-    group = _matching(group, {**group.matches, **event.catalogue.matches})
-    topics = {name: topic for name, topic in event.catalogue.topics.items() if name in group.wanted}
-    if changed or topics != group.topics:
-        return replace(group, topics=topics, epoch=group.epoch + 1)
-    return group
-
-
-def _matching(group: ConsumerGroup, matches: Mapping[str, frozenset[str]]) -> ConsumerGroup:
-    """The group with what its own members' expressions match."""
-    regexes = {member.regex for member in group.members.values()}
-    matches = {regex: names for regex, names in matches.items() if regex in regexes}
-    return group if matches == group.matches else replace(group, matches=matches)
-
-
-def _targeted(group: ConsumerGroup) -> ConsumerGroup:
-    """A target of the group's epoch."""
-    if group.epoch == group.assignment_epoch:
-        return group
-    wishes = {
-        each: Wish(
-            member.instance_id,
-            frozenset(group.topics[name].topic_id for name in group.names_of(member) if name in group.topics),
-        )
-        for each, member in group.members.items()
-    }
-    sizes = {topic.topic_id: topic.partitions for topic in group.topics.values()}
-    targets = ASSIGNORS[group.assignor](wishes, group.targets, sizes)
-    return replace(group, targets=targets, assignment_epoch=group.epoch)
-
-
-def _reconciled(group: ConsumerGroup, event: Beat) -> ConsumerGroup:
-    before = group.members[event.member_id]
-    if before.reconciled(group.assignment_epoch):
-        return group
-    shares = group.targets.get(event.member_id, NOTHING)
-    target = Target(group.assignment_epoch, shares, group.held_by_others(event.member_id), event.owned)
-    member = reconcile(before, target)
-    if member.phase is not Phase.UNREVOKED_PARTITIONS:
-        member = replace(member, revoke_by_ms=None)
-    elif member != before:
-        member = replace(member, revoke_by_ms=event.now_ms + member.rebalance_timeout_ms)
-    return replace(group, members={**group.members, event.member_id: member})
-
-
 def on_beat(group: ConsumerGroup, event: Beat) -> ConsumerStep:
     """The member joins, or goes on: what it says of itself is taken over, and it comes one step nearer to its
     target."""
     refusal = _refusal(group, event)
     if refusal is not None:
         return group, (AnswerCode(refusal),)
-    admitted = _admitted(group, event)
-    before = admitted.members[event.member_id]
-    member = _updated(before, event, group.limits.session_timeout_ms)
-    changed = (member.topics, member.regex) != (before.topics, before.regex)
-    after = replace(admitted, members={**admitted.members, event.member_id: member})
-    after = settled(_reconciled(_targeted(_subscribed(after, event, changed)), event))
+    holder = group.holder_of(event.instance_id) if event.epoch == JOINING else None
+    entered = admitted(group, event.member_id, holder)
+    before = entered.members[event.member_id]
+    after = advanced(entered, event)
     member = after.members[event.member_id]
     told = member.assigned if event.full or member.assigned != before.assigned else None
     return after, (AnswerBeat(member.member_id, member.epoch, told),)
@@ -177,7 +112,7 @@ def _without(group: ConsumerGroup, member_ids: set[str]) -> ConsumerGroup:
     if len(members) == len(group.members):
         return group
     targets = {each: shares for each, shares in group.targets.items() if each not in member_ids}
-    left = _matching(replace(group, members=members, targets=targets, epoch=group.epoch + 1), group.matches)
+    left = matching(replace(group, members=members, targets=targets, epoch=group.epoch + 1), group.matches)
     topics = {name: topic for name, topic in group.topics.items() if name in left.wanted}
     if not members:
         # There is nothing to assign, as Kafka says since 4.4.
@@ -207,12 +142,14 @@ def on_depart(group: ConsumerGroup, event: Depart) -> ConsumerStep:
 
 
 def on_expel(group: ConsumerGroup, event: Expel) -> ConsumerStep:
-    """The member is gone, whoever asks."""
-    holder = group.holder_of(event.instance_id) if not event.member_id else None
-    member = holder or _leaver(group, event.member_id, event.instance_id)
-    if isinstance(member, GroupRefusal):
-        return group, (AnswerCode(member),)
-    return _without(group, {member.member_id}), (AnswerCode(),)
+    """The members are gone, whoever asks; all of them together make one new epoch."""
+    found = [
+        (group.holder_of(instance_id) if not member_id else None) or _leaver(group, member_id, instance_id)
+        for member_id, instance_id in event.members
+    ]
+    gone = {member.member_id for member in found if isinstance(member, Consumer)}
+    refusals = tuple(member if isinstance(member, GroupRefusal) else None for member in found)
+    return _without(group, gone), (AnswerLeave(refusals),)
 
 
 def on_tick(group: ConsumerGroup, event: Tick) -> ConsumerStep:
@@ -234,6 +171,8 @@ def on_write(group: ConsumerGroup, event: WriteOffsets) -> ConsumerStep:
     member = group.members.get(event.member_id)
     if member is None:
         return group, (AnswerCode(GroupRefusal.UNKNOWN_MEMBER_ID),)
+    if member.classic is not None:
+        return group, (AnswerCode(None if event.epoch == member.epoch else GroupRefusal.ILLEGAL_GENERATION),)
     had = event.epoch < member.epoch and all(
         share is not None and share in member.since and member.since[share] <= event.epoch for share in event.shares
     )
@@ -247,7 +186,8 @@ def on_read(group: ConsumerGroup, event: ReadOffsets) -> ConsumerStep:
     member = group.members.get(event.member_id or "")
     if member is None:
         return group, (AnswerCode(GroupRefusal.UNKNOWN_MEMBER_ID),)
-    return group, (AnswerCode(None if event.epoch == member.epoch else GroupRefusal.STALE_MEMBER_EPOCH),)
+    other = GroupRefusal.STALE_MEMBER_EPOCH if member.classic is None else GroupRefusal.ILLEGAL_GENERATION
+    return group, (AnswerCode(None if event.epoch == member.epoch else other),)
 
 
 def on_delete_empty(group: ConsumerGroup, event: Delete) -> ConsumerStep:
@@ -270,10 +210,13 @@ def on_loaded(group: ConsumerGroup, event: Loaded) -> ConsumerStep:
     members = {
         each: replace(
             member,
-            deadline_ms=event.now_ms + group.limits.session_timeout_ms,
+            deadline_ms=event.now_ms + member.session_ms(group.limits),
             revoke_by_ms=(
-                event.now_ms + member.rebalance_timeout_ms if member.phase is Phase.UNREVOKED_PARTITIONS else None
+                event.now_ms + member.rebalance_timeout_ms
+                if member.phase is Phase.UNREVOKED_PARTITIONS and member.classic is None
+                else None
             ),
+            classic=None if member.classic is None else replace(member.classic, join_by_ms=None, sync_by_ms=None),
         )
         for each, member in group.members.items()
     }
@@ -284,6 +227,8 @@ MOVES: Moves[ConsumerGroupState] = {
     (ConsumerGroupState.EMPTY, Beat): Move(on_beat, ConsumerGroupState.EMPTY, ConsumerGroupState.STABLE),
     (ConsumerGroupState.EMPTY, Depart): Move(on_depart, ConsumerGroupState.EMPTY),
     (ConsumerGroupState.EMPTY, Expel): Move(on_expel, ConsumerGroupState.EMPTY),
+    (ConsumerGroupState.EMPTY, Sync): Move(on_classic_sync, ConsumerGroupState.EMPTY),
+    (ConsumerGroupState.EMPTY, Heartbeat): Move(on_classic_heartbeat, ConsumerGroupState.EMPTY),
     (ConsumerGroupState.EMPTY, WriteOffsets): Move(on_write, ConsumerGroupState.EMPTY),
     (ConsumerGroupState.EMPTY, ReadOffsets): Move(on_read, ConsumerGroupState.EMPTY),
     (ConsumerGroupState.EMPTY, Tick): Move(on_tick, ConsumerGroupState.EMPTY),
@@ -301,6 +246,11 @@ MOVES: Moves[ConsumerGroupState] = {
     ),
     (ConsumerGroupState.ASSIGNING, Depart): Move(on_depart, ConsumerGroupState.ASSIGNING, ConsumerGroupState.EMPTY),
     (ConsumerGroupState.ASSIGNING, Expel): Move(on_expel, ConsumerGroupState.ASSIGNING, ConsumerGroupState.EMPTY),
+    (ConsumerGroupState.ASSIGNING, ClassicJoin): Move(
+        on_classic_join, ConsumerGroupState.ASSIGNING, ConsumerGroupState.RECONCILING, ConsumerGroupState.STABLE
+    ),
+    (ConsumerGroupState.ASSIGNING, Sync): Move(on_classic_sync, ConsumerGroupState.ASSIGNING),
+    (ConsumerGroupState.ASSIGNING, Heartbeat): Move(on_classic_heartbeat, ConsumerGroupState.ASSIGNING),
     (ConsumerGroupState.ASSIGNING, WriteOffsets): Move(on_write, ConsumerGroupState.ASSIGNING),
     (ConsumerGroupState.ASSIGNING, ReadOffsets): Move(on_read, ConsumerGroupState.ASSIGNING),
     (ConsumerGroupState.ASSIGNING, Tick): Move(on_tick, ConsumerGroupState.ASSIGNING, ConsumerGroupState.EMPTY),
@@ -313,6 +263,11 @@ MOVES: Moves[ConsumerGroupState] = {
     (ConsumerGroupState.RECONCILING, Expel): Move(
         on_expel, ConsumerGroupState.RECONCILING, ConsumerGroupState.ASSIGNING, ConsumerGroupState.EMPTY
     ),
+    (ConsumerGroupState.RECONCILING, ClassicJoin): Move(
+        on_classic_join, ConsumerGroupState.RECONCILING, ConsumerGroupState.STABLE
+    ),
+    (ConsumerGroupState.RECONCILING, Sync): Move(on_classic_sync, ConsumerGroupState.RECONCILING),
+    (ConsumerGroupState.RECONCILING, Heartbeat): Move(on_classic_heartbeat, ConsumerGroupState.RECONCILING),
     (ConsumerGroupState.RECONCILING, WriteOffsets): Move(on_write, ConsumerGroupState.RECONCILING),
     (ConsumerGroupState.RECONCILING, ReadOffsets): Move(on_read, ConsumerGroupState.RECONCILING),
     (ConsumerGroupState.RECONCILING, Tick): Move(
@@ -331,6 +286,11 @@ MOVES: Moves[ConsumerGroupState] = {
     (ConsumerGroupState.STABLE, Expel): Move(
         on_expel, ConsumerGroupState.STABLE, ConsumerGroupState.ASSIGNING, ConsumerGroupState.EMPTY
     ),
+    (ConsumerGroupState.STABLE, ClassicJoin): Move(
+        on_classic_join, ConsumerGroupState.STABLE, ConsumerGroupState.RECONCILING
+    ),
+    (ConsumerGroupState.STABLE, Sync): Move(on_classic_sync, ConsumerGroupState.STABLE),
+    (ConsumerGroupState.STABLE, Heartbeat): Move(on_classic_heartbeat, ConsumerGroupState.STABLE),
     (ConsumerGroupState.STABLE, WriteOffsets): Move(on_write, ConsumerGroupState.STABLE),
     (ConsumerGroupState.STABLE, ReadOffsets): Move(on_read, ConsumerGroupState.STABLE),
     (ConsumerGroupState.STABLE, Tick): Move(

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from embedded_kafka.groups.machine.events import Protocols
+
 TopicId = bytes
 """Sixteen bytes."""
 Shares = frozenset[tuple[TopicId, int]]
@@ -57,12 +59,15 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class ConsumerLimits:
-    """The broker's settings for all groups. `assignors`: the names, and the first one is the default."""
+    """The broker's settings for all groups. `assignors`: the names, and the first one is the default. `may_upgrade`,
+    `may_downgrade`: whether a group with members becomes one of this protocol, of the classic one."""
 
     max_members: int = 1_000
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignors: tuple[str, ...] = ("uniform", "range")
+    may_upgrade: bool = True
+    may_downgrade: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,20 @@ class Subscribed:
 
 
 @dataclass(frozen=True)
+class ClassicSide:
+    """What makes a member one of the classic protocol. `join_by_ms`, `sync_by_ms`: until when its JoinGroup, its
+    SyncGroup has to come; None: none is awaited. Neither is in the log."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+    join_by_ms: int | None = None
+    sync_by_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class Consumer:
     """One member. `regex`: empty for none. `assigned`: what it may use; `revoking`: what it has to give back; `since`:
-    the epoch that brought it each of both (KIP-1251).
+    the epoch that brought it each of both (KIP-1251). `classic`: None for a member of the consumer protocol.
 
     `deadline_ms`: when it is considered dead; `revoke_by_ms`: when it is considered stuck; None: it has nothing to
     give back. Neither is in the log.
@@ -99,6 +115,7 @@ class Consumer:
     since: Epochs = field(default_factory=dict)
     deadline_ms: int = 0
     revoke_by_ms: int | None = None
+    classic: ClassicSide | None = None
 
     def reconciled(self, epoch: int) -> bool:
         """Whether it has the target of this epoch."""
@@ -107,7 +124,13 @@ class Consumer:
     @property
     def due_ms(self) -> int:
         """From when on time alone removes it."""
-        return self.deadline_ms if self.revoke_by_ms is None else min(self.deadline_ms, self.revoke_by_ms)
+        side = self.classic
+        also = (self.revoke_by_ms,) if side is None else (self.revoke_by_ms, side.join_by_ms, side.sync_by_ms)
+        return min((self.deadline_ms, *(each for each in also if each is not None)))
+
+    def session_ms(self, limits: ConsumerLimits) -> int:
+        """How long it may be silent: as it said itself, or as the broker says."""
+        return limits.session_timeout_ms if self.classic is None else self.classic.session_timeout_ms
 
 
 Consumers = Mapping[str, Consumer]
@@ -151,6 +174,11 @@ class ConsumerGroup:
         """The topics that one member subscribes to, whether they exist or not."""
         return self.matches.get(member.regex, frozenset()).union(member.topics)
 
+    @property
+    def classics(self) -> int:
+        """How many of its members use the classic protocol."""
+        return sum(member.classic is not None for member in self.members.values())
+
     def held_by_others(self, member_id: str) -> Shares:
         """The partitions that other members may still use."""
         return union(member.assigned | member.revoking for each, member in self.members.items() if each != member_id)
@@ -160,6 +188,11 @@ class ConsumerGroup:
         if instance_id is None:
             return None
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+
+    def by_name(self, shares: Shares) -> list[tuple[str, list[int]]]:
+        """(topic's name, its partitions), of the subscribed topics that exist."""
+        names = {topic.topic_id: name for name, topic in self.topics.items()}
+        return [(names[topic_id], found) for topic_id, found in by_topic_id(shares) if topic_id in names]
 
     def broken_invariant(self) -> str:
         """What is wrong with it, in words; empty for a valid value."""

@@ -126,7 +126,9 @@ class Delete:
 
 @dataclass(frozen=True)
 class Close:
-    """The broker stops."""
+    """The broker stops, or the group becomes one of the consumer protocol. `refusal`: what those that wait are told."""
+
+    refusal: GroupRefusal = GroupRefusal.NOT_COORDINATOR
 
 
 @dataclass(frozen=True)

@@ -290,10 +290,10 @@ def on_delete(group: Group, event: Delete) -> Step:
 
 
 def on_close(group: Group, event: Close) -> Step:
-    """Every member that waits is refused with NOT_COORDINATOR, so it looks for the coordinator again."""
+    """Every member that waits is refused: with NOT_COORDINATOR it looks for the coordinator again."""
     draft = Draft(group)
     for member in group.members.values():
-        draft.refuse_waiting(member, GroupRefusal.NOT_COORDINATOR, member.member_id)
+        draft.refuse_waiting(member, event.refusal, member.member_id)
     draft.set(state=GroupState.DEAD, members={}, pending={}, awaited=frozenset())
     return draft.step()
 

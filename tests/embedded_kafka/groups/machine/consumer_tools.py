@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue
+import struct
+
+from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue, ClassicJoin
 from embedded_kafka.groups.machine.consumer_moves import ConsumerEvent, handle
-from embedded_kafka.groups.machine.consumer_value import ConsumerGroup, Shares, Subscribed
+from embedded_kafka.groups.machine.consumer_value import NOTHING, ConsumerGroup, Shares, Subscribed
+from embedded_kafka.groups.machine.events import Join
 
 NOW, SESSION, REBALANCE = 1_000, 45_000, 30_000
 TOPIC, OTHER = b"t" * 16, b"u" * 16
@@ -27,6 +30,36 @@ def beat(member_id: str, epoch: int, *, now_ms: int = NOW, **more: object) -> Be
     """A later one: nothing has changed."""
     facts: dict[str, object] = {"catalogue": EXISTING}
     return Beat(now_ms, member_id, epoch, "client", "/127.0.0.1", **(facts | more))  # type: ignore[arg-type]
+
+
+def subscription(*topics: str) -> bytes:
+    """A ConsumerProtocolSubscription of version 1, of a member that owns nothing."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, 0)
+
+
+def classic_joining(
+    member_id: str,
+    *,
+    topics: tuple[str, ...] = ("t",),
+    protocols: tuple[str, ...] = ("range",),
+    owned: Shares = NOTHING,
+    now_ms: int = NOW,
+    **more: object,
+) -> ClassicJoin:
+    """JoinGroup of a member that has an id."""
+    facts: dict[str, object] = {
+        "protocols": tuple((name, subscription(*topics)) for name in protocols), "instance_id": None,
+        "protocol_type": "consumer", "member_id": member_id,
+    }  # fmt: skip
+    join = Join(
+        now_ms, 7, new_member_id="new", client_id="client", client_host="/127.0.0.1", session_timeout_ms=SESSION // 2,
+        rebalance_timeout_ms=REBALANCE, **(facts | more),  # type: ignore[arg-type]
+    )  # fmt: skip
+    word = joining(
+        join.member_id or "new", topics=topics, now_ms=now_ms, owned=owned, instance_id=join.instance_id,
+    )  # fmt: skip
+    return ClassicJoin(join, word)
 
 
 def moved(group: ConsumerGroup, *events: ConsumerEvent) -> ConsumerGroup:
