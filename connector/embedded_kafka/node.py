@@ -67,6 +67,7 @@ class Node:
             outlook=outlook,
             groups=GroupCoordinator(
                 config=config,
+                configs=shared.group_configs,
                 clock=shared.clock,
                 logs=logs,
                 new_member_id=lambda client_id: f"{client_id}-{runtime.uuid4()}",

@@ -18,6 +18,7 @@ from embedded_kafka.cluster.outlook import Outlook
 from embedded_kafka.connections.unread import Unread
 from embedded_kafka.faults.faults import Faults
 from embedded_kafka.groups import GroupCoordinator
+from embedded_kafka.groups.group_configs import GroupConfigs
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import Authorizer
 from embedded_kafka.security.listener_security import ListenerSecurity
@@ -49,6 +50,7 @@ class Shared:
     faults: Faults
     directory: Path
     authorizer: Authorizer
+    group_configs: GroupConfigs
     listener_security: ListenerSecurity
     unread: Unread
     topics: Topics

@@ -198,11 +198,18 @@ KNOWN: tuple[Known, ...] = (
         "some settings of a real broker can be changed while it runs; all of the embedded one are given at its start",
     ),
     Known(
+        _ZOOKEEPER_LINE,
+        ("where-configurations-come-from",),
+        ("a group",),
+        "*error_code",
+        "3.9.1 has no configurations of groups; 4.x and the embedded broker have",
+    ),
+    Known(
         _KRAFT_LINE,
         ("where-configurations-come-from",),
-        ("a group", "client metrics"),
+        ("client metrics",),
         "*error_code",
-        "4.x has configurations of groups and of client metrics; the embedded broker has those of topics and of itself",
+        "4.x has configurations of client metrics; the embedded broker has those of topics, of groups and of itself",
     ),
     Known(
         _KRAFT_LINE,

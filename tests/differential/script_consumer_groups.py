@@ -256,6 +256,63 @@ def a_member_that_was_removed_commits_under_its_new_epoch_what_it_read_before(pl
 
 
 @scenario(consumer_protocol=True)
+def configurations_of_a_group(play: Play) -> None:
+    """With values that Kafka's limits allow: a session of 45 s to 60 s, a heartbeat every 5 s to 15 s."""
+    group = Group(play)
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+    def described(label: str, keys: list[str] | None = None, name: str = group.name) -> list[str]:
+        answer = play.ask(
+            None, "DescribeConfigs", 4, include_synonyms=True, include_documentation=False,
+            resources=[{"resource_type": 32, "resource_name": name, "configuration_keys": keys or [session, heartbeat]}],
+        )  # fmt: skip
+        (one,) = answer["results"]
+        for config in one["configs"]:
+            # The heartbeat's is one that both brokers were started with.
+            config["synonyms"] = [each for each in config["synonyms"] if each["source"] not in (4, 5)]
+            config["config_source"] = (
+                "given or default" if config["config_source"] in (4, 5) else config["config_source"]
+            )
+        play.note(label, one)
+        return [config["value"] for config in sorted(one["configs"], key=lambda config: str(config["name"]))]
+
+    def change(label: str | None, *changes: tuple[str, int, str | None], name: str = group.name) -> None:
+        configs = [{"name": key, "config_operation": how, "value": value} for key, how, value in changes]
+        play.ask(
+            label, "IncrementalAlterConfigs", 1, validate_only=False,
+            resources=[{"resource_type": 32, "resource_name": name, "configs": configs}],
+        )  # fmt: skip
+
+    described("before")
+    described("nothing of that name", ["retention.ms"])
+    described("no name", name="")
+    change("both", (session, 0, "50000"), (heartbeat, 0, "6000"))
+    play.wait_until(lambda: described(play.name("look"))[0] == "6000", "the change is seen")
+    play.transcript[:] = [step for step in play.transcript if not step[0].startswith("look-")]
+    described("set")
+    group.join("a joins", "a")
+    for label, key, value in (
+        ("not a number", session, "x"), ("nothing", session, ""), ("zero", session, "0"), ("a session no longer than a heartbeat", session, "6000"),
+        ("a name of no configuration", "retention.ms", "1"), ("null", session, None),
+    ):  # fmt: skip
+        change(label, (key, 0, value))
+    change("appended", (session, 2, "1"))
+    change("no name of a group", (session, 0, "50000"), name="")
+    asked = {"resource_type": 32, "resource_name": group.name}
+    play.ask(
+        "replaced", "AlterConfigs", 2, validate_only=False,
+        resources=[{**asked, "configs": [{"name": session, "value": "55000"}]}],
+    )  # fmt: skip
+    play.wait_until(lambda: described(play.name("look"))[1] == "55000", "the change is seen")
+    play.transcript[:] = [step for step in play.transcript if not step[0].startswith("look-")]
+    described("replaced: described")
+    change("removed", (session, 1, None))
+    play.wait_until(lambda: described(play.name("look"))[1] == "45000", "the change is seen")
+    play.transcript[:] = [step for step in play.transcript if not step[0].startswith("look-")]
+    group.beat("a goes on", "a", 2)
+
+
+@scenario(consumer_protocol=True)
 def from_one_protocol_to_the_other(play: Play) -> None:
     group = Group(play)
     group.join("joins", "a")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from embedded_kafka.real import NEWEST_ZOOKEEPER_KAFKA
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA
 from tests.parity.java import java_tool
@@ -69,6 +70,23 @@ def test_the_tool_sets_shows_and_removes_a_topics_setting(broker: Broker) -> Non
     assert "max.message.bytes=2000" in shown
     assert "retention.ms" not in shown
     assert "cleanup.policy" not in shown
+
+
+def test_the_tool_sets_shows_and_removes_a_groups_setting(broker: Broker) -> None:
+    if broker.name.endswith(NEWEST_ZOOKEEPER_KAFKA):
+        pytest.skip(f"{NEWEST_ZOOKEEPER_KAFKA} has no configurations of groups")
+    where = ("--entity-type", "groups", "--entity-name", new_name("group"))
+
+    def configs(*arguments: str) -> str:
+        return tool(broker, "org.apache.kafka.tools.ConfigCommand", *where, *arguments)
+
+    configs("--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    own = "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000"
+    wait_until(
+        lambda: f"  consumer.session.timeout.ms=50000 sensitive=false synonyms={{{own}" in configs("--describe"), "set"
+    )
+    configs("--alter", "--delete-config", "consumer.session.timeout.ms")
+    wait_until(lambda: "DYNAMIC_GROUP_CONFIG" not in configs("--describe"), "removed")
 
 
 @pytest.mark.shows(JAVA, "`GetOffsetShell`, `DeleteRecordsCommand`")

@@ -1,4 +1,4 @@
-"""AlterConfigs: set all configurations of a topic at once; those not named return to their defaults.
+"""AlterConfigs: set all configurations of a topic or a group at once; those not named return to their defaults.
 
 IncrementalAlterConfigs (KIP-339) supersedes it, but older tools still send it. A running broker's
 settings do not change.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from embedded_kafka.apis.describe_configs import BROKER, TOPIC
+from embedded_kafka.apis.describe_configs import BROKER, GROUP, TOPIC
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
@@ -39,7 +39,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
 def alter_each(
     parts: Parts, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
 ) -> list[Message]:
-    """Set each topic's requested configurations; returns the outcomes, each as a `result` of the answer."""
+    """Set each topic's and group's requested configurations; returns the outcomes, each as a `result` of the answer."""
     twice = more_than_once((asked.resource_type, asked.resource_name) for asked in request.resources)
     results = []
     for asked in request.resources:
@@ -48,7 +48,8 @@ def alter_each(
             if (asked.resource_type, asked.resource_name) in twice:
                 raise Refused(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_alterable(parts, asked.resource_type, asked.resource_name)
-            parts.topics.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
+            resource = parts.group_configs if asked.resource_type == GROUP else parts.topics
+            resource.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
         except Refused as refused:
             code, message = refused.code, refused.message
         results.append(
@@ -79,6 +80,12 @@ def check_values(configs: Iterable[Message]) -> None:
 def _check_alterable(parts: Parts, resource_type: int, name: str) -> None:
     if resource_type == BROKER:
         raise Refused(Code.INVALID_REQUEST, "the settings of this broker can only be set at its start")
+    if resource_type == GROUP:
+        if not parts.authorizer.allows("ALTER_CONFIGS", "GROUP", name):
+            raise Refused(Code.GROUP_AUTHORIZATION_FAILED, f"ALTER_CONFIGS on group {name} is denied")
+        if not name:
+            raise Refused(Code.INVALID_REQUEST, "Default group resources are not allowed.")
+        return
     if resource_type != TOPIC:
         raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")
     if not parts.authorizer.allows("ALTER_CONFIGS", "TOPIC", name):

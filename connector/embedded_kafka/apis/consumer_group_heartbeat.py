@@ -10,6 +10,7 @@ from uuid import UUID
 
 from embedded_kafka.apis.subscribed import existing
 from embedded_kafka.context import Context
+from embedded_kafka.groups.group_configs import HEARTBEAT
 from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Depart
 from embedded_kafka.groups.machine.consumer_value import (
     JOINING,
@@ -48,7 +49,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
         error_code=int(Code.NONE),
         member_id=answer.member_id,
         member_epoch=answer.epoch,
-        heartbeat_interval_ms=parts.config.group_consumer_heartbeat_interval_ms if answer.epoch >= 0 else 0,
+        heartbeat_interval_ms=parts.group_configs.value_ms(request.group_id, HEARTBEAT) if answer.epoch >= 0 else 0,
         assignment=None if answer.assigned is None else _assignment(answer.assigned),
     )
 

@@ -1,7 +1,7 @@
-"""DescribeConfigs: the configurations of topics and of this broker.
+"""DescribeConfigs: the configurations of topics, of groups and of this broker.
 
 Version 1 adds the source of each value and its synonyms (KIP-226), version 3 its type and a sentence
-of documentation (KIP-569). No value is sensitive. A topic's configurations can change; a running
+of documentation (KIP-569). No value is sensitive. A topic's and a group's configurations can change; a running
 broker's settings cannot.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from embedded_kafka.context import Context
+from embedded_kafka.groups.group_configs import GROUP_SETTINGS
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
@@ -27,7 +28,7 @@ REPEATABLE = True
 
 _FIRST_WITH_NOTES = 3
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 _OF_A_BROKER = {row.broker: row for row in topic_configs.SETTINGS.values() if row.broker}
 
@@ -74,6 +75,13 @@ def _configs(parts: Parts, resource_type: int, name: str) -> list[Message]:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         given = settings.given(parts.config)
         return [_of_topic(key, topic.configs, given) for key in topic_configs.SETTINGS]
+    if resource_type == GROUP:
+        if not parts.authorizer.allows("DESCRIBE_CONFIGS", "GROUP", name):
+            raise Refused(Code.GROUP_AUTHORIZATION_FAILED, f"DESCRIBE_CONFIGS on group {name} is denied")
+        if not name:
+            raise Refused(Code.INVALID_REQUEST, "Group name must not be empty")
+        given = settings.given(parts.config)
+        return [_of_group(key, parts.group_configs.of(name), given) for key in GROUP_SETTINGS]
     if resource_type == BROKER:
         if not parts.authorizer.allows("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
             raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS on the cluster is denied")
@@ -92,6 +100,12 @@ def _of_topic(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -
     value, source = value_and_source(name, configs, given)
     setting = topic_configs.SETTINGS[name]
     return _config(name, value, source, synonyms(name, configs, given), setting.type, setting.note, fixed=False)
+
+
+def _of_group(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> Message:
+    setting = GROUP_SETTINGS[name]
+    names = synonyms(name, configs, given, own=Source.GROUP, settings=GROUP_SETTINGS)
+    return _config(name, names[0].value, names[0].source, names, setting.type, setting.note, fixed=False)
 
 
 def _of_broker(name: str, default: str, given: str | None) -> Message:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from embedded_kafka.due import DueTimes
 from embedded_kafka.groups.codes import code_of
 from embedded_kafka.groups.consumers_log import Record, Records, records_of
+from embedded_kafka.groups.group_configs import GroupConfigs
 from embedded_kafka.groups.journal import generation_of, tombstones
 from embedded_kafka.groups.machine.consumer_events import (
     AnswerBeat,
@@ -59,10 +60,18 @@ Existing = Callable[[frozenset[str], str], Catalogue]
 
 
 class ConsumerGroups:
-    """All such groups of the broker. `store` writes records of one group to the log; Refused where that fails."""
+    """All such groups of the broker. `store` writes records of one group to the log; Refused where that fails.
+    `configs`: what is set for single groups."""
 
-    def __init__(self, limits: ConsumerLimits, store: Callable[[str, Records], None], classic: Memberships) -> None:
+    def __init__(
+        self,
+        limits: ConsumerLimits,
+        configs: GroupConfigs,
+        store: Callable[[str, Records], None],
+        classic: Memberships,
+    ) -> None:
         self.limits = limits
+        self._configs = configs
         self._classic = classic
         self._store = store
         self._groups: dict[str, ConsumerGroup] = {}
@@ -72,8 +81,9 @@ class ConsumerGroups:
         return iter(list(self._groups.values()))
 
     def get(self, group_id: str) -> ConsumerGroup | None:
-        """The group's present value."""
-        return self._groups.get(group_id)
+        """The group's present value, with the limits of now."""
+        group = self._groups.get(group_id)
+        return None if group is None else self._limited(group)
 
     def keep(self, group: ConsumerGroup) -> None:
         """Add or replace the group. Refused(POLICY_VIOLATION) where the broker has too many."""
@@ -84,7 +94,7 @@ class ConsumerGroups:
 
     def restore(self, group: ConsumerGroup, now_ms: int) -> None:
         """The group was read from the log: its members have whole timeouts."""
-        self.keep(handle(group, Loaded(now_ms))[0])
+        self.keep(handle(self._limited(group), Loaded(now_ms))[0])
 
     def drop(self, group_id: str) -> None:
         """Drop the group, whose records are gone already."""
@@ -105,6 +115,7 @@ class ConsumerGroups:
             if classic is not None:
                 group = self._upgraded(classic, event.now_ms, existing)
                 also = tombstones(classic)
+            group = self._limited(group)
         if isinstance(event, Beat):
             event = self._informed(group, event, existing)
         answer = self.ask(group, event, also)
@@ -184,6 +195,10 @@ class ConsumerGroups:
     def consider(self, group: ConsumerGroup, event: WriteOffsets | ReadOffsets) -> GroupRefusal | None:
         """Why the offsets may not be written or read; None where they may. Nothing changes."""
         return _code_in(handle(group, event)[1][0])
+
+    def _limited(self, group: ConsumerGroup) -> ConsumerGroup:
+        limits = self._configs.limits(group.group_id, self.limits)
+        return group if group.limits == limits else replace(group, limits=limits)
 
     def _may_upgrade(self, classic: Group) -> bool:
         if classic.state is GroupState.EMPTY:

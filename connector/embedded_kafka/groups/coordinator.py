@@ -19,6 +19,7 @@ from embedded_kafka.clock import Clock
 from embedded_kafka.groups.codes import code_of
 from embedded_kafka.groups.consumers import ConsumerGroups, Existing
 from embedded_kafka.groups.expiry import overdue
+from embedded_kafka.groups.group_configs import GroupConfigs
 from embedded_kafka.groups.journal import Journal
 from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue, Depart, ReadOffsets
 from embedded_kafka.groups.machine.consumer_value import Consumer, ConsumerGroup, ConsumerGroupState, ConsumerLimits
@@ -68,6 +69,7 @@ class GroupCoordinator:
         self,
         *,
         config: BrokerConfig,
+        configs: GroupConfigs,
         clock: Clock,
         logs: GroupLogs,
         new_member_id: Callable[[str], str],
@@ -90,6 +92,7 @@ class GroupCoordinator:
                 may_upgrade=config.group_consumer_migration_policy in ("bidirectional", "upgrade"),
                 may_downgrade=config.group_consumer_migration_policy in ("bidirectional", "downgrade"),
             ),
+            configs,
             lambda group_id, records: self._journal.write_records(group_id, records, clock.now_ms()),
             self._groups,
         )

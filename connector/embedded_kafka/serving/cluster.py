@@ -25,6 +25,7 @@ from embedded_kafka.cluster.outlook import Outlook
 from embedded_kafka.connections.unread import Unread
 from embedded_kafka.faults.faults import Faults
 from embedded_kafka.groups import GroupCoordinator
+from embedded_kafka.groups.group_configs import GroupConfigs
 from embedded_kafka.node import Node
 from embedded_kafka.parts import Coordinators, Shared
 from embedded_kafka.producer_ids import ProducerIds
@@ -90,6 +91,7 @@ class KafkaCluster:
             faults=faults or Faults(),
             directory=directory,
             authorizer=Authorizer(config.security, directory),
+            group_configs=GroupConfigs(directory, config),
             listener_security=ListenerSecurity(config.security, clock),
             unread=Unread(config.unread_answers_max_bytes),
             topics=topics,
@@ -141,6 +143,7 @@ class KafkaCluster:
             self._register.cluster_id = self._data.cluster_id
             shared.clock.advance(max(0, self._data.clock_added_ms - shared.clock.added_ms))
             shared.authorizer.load()
+            shared.group_configs.load()
             shared.topics.load()
             shared.leaders.load()
             for node in self.nodes:

@@ -167,7 +167,7 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
         if setting is None:
             raise Refused(Code.INVALID_CONFIG, f"Unknown topic config name: {name}")
         if value is not None:
-            checked[name] = _checked_value(name, setting, value)
+            checked[name] = checked_value(name, setting, value)
     if _CODECS[checked.get("compression.type", "producer")] and not codecs.installed():
         raise codecs.missing(Code.INVALID_CONFIG, f"compression.type={checked['compression.type']}")
     shortest, longest = (
@@ -203,7 +203,7 @@ def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
     )
 
 
-def _checked_value(name: str, setting: Setting, given: str) -> str:
+def checked_value(name: str, setting: Setting, given: str) -> str:
     """The value in Kafka's canonical form: without blanks, numbers as numbers."""
     value, problem = given.strip(), ""
     if setting.type in (ConfigType.INT, ConfigType.LONG):

@@ -1,7 +1,7 @@
-"""The source of each topic configuration's value, as DescribeConfigs reports it.
+"""The source of each configuration's value, of a topic or of a group, as DescribeConfigs reports it.
 
 Owns: the order of sources (KIP-226's synonyms).
-Does not know: requests; the names and their defaults (`topic_configs`).
+Does not know: requests; the names and their defaults (`topic_configs`, `group_configs`).
 Invariants:
 - The first synonym wins and determines the source.
 - A name without synonyms has Kafka's default.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from embedded_kafka.settings.topic_configs import NEVER, SETTINGS
+from embedded_kafka.settings.topic_configs import NEVER, SETTINGS, Setting
 
 
 class Source(IntEnum):
@@ -22,6 +22,7 @@ class Source(IntEnum):
     TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,20 @@ class Synonym:
     source: Source
 
 
-def synonyms(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> list[Synonym]:
-    """Every source that gives this configuration a value, the effective one first. `configs`: the topic's;
-    `given`: the broker settings that differ from their defaults."""
+def synonyms(
+    name: str,
+    configs: Mapping[str, str],
+    given: Mapping[str, str],
+    *,
+    own: Source = Source.TOPIC,
+    settings: Mapping[str, Setting] = SETTINGS,
+) -> list[Synonym]:
+    """Every source that gives this configuration a value, the effective one first. `configs`: the resource's own, of
+    which `own` is the source; `given`: the broker settings that differ from their defaults."""
     found = []
     if name in configs:
-        found.append(Synonym(name, configs[name], Source.TOPIC))
-    setting = SETTINGS[name]
+        found.append(Synonym(name, configs[name], own))
+    setting = settings[name]
     if setting.broker in given:
         found.append(Synonym(setting.broker, given[setting.broker], Source.STATIC_BROKER))
     if setting.broker and setting.default_of is not None:

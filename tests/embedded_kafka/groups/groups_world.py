@@ -6,10 +6,12 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from embedded_kafka.clock import Clock
 from embedded_kafka.groups import GroupCoordinator, NewOffset
+from embedded_kafka.groups.group_configs import GroupConfigs
 from embedded_kafka.groups.machine.moves import AnswerJoin
 from embedded_kafka.log import ScannedBatch
 from embedded_kafka.log.records import InternalRecord
@@ -105,11 +107,13 @@ class World:
         self.clock = StoppedClock()
         self.logs = MemoryLogs()
         self._numbers = itertools.count(1)
+        self.configs = GroupConfigs(Path("nowhere"), self.config)
         self.groups = self._coordinator()
 
     def _coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(
             config=self.config,
+            configs=self.configs,
             clock=self.clock,
             logs=self.logs,
             new_member_id=lambda prefix: f"{prefix}-{next(self._numbers)}",
