@@ -174,7 +174,7 @@ def _shuffled(files: list[list[pytest.Item]], seed: int) -> list[list[pytest.Ite
 
 def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
     """Files with Spark, then files that take long without it, then files with a broker, then the others; of each kind
-    those with the most long tests first. Else the order stays.
+    those with the most long or judged tests first. Else the order stays.
 
     Two or three processes share the files, and each takes the next one when it is almost done with its last: if a long
     file came last, one process would run it alone while the others have nothing left.
@@ -185,7 +185,7 @@ def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]
 def _rank(tests_of_one_file: list[pytest.Item]) -> tuple[int, int]:
     marks = Counter(mark.name for test in tests_of_one_file for mark in test.iter_markers())
     kind = 0 if marks["spark"] else 1 if marks["processes"] or marks["slow"] else 2 if marks["kafka"] else 3
-    return kind, -marks["long"]
+    return kind, -marks["long"] - marks["judged"]
 
 
 @pytest.fixture(scope="session")
