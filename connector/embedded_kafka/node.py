@@ -154,7 +154,7 @@ class Node:
             highest = min(highest, self._older.get(header.api_key, highest))
         if not lowest <= header.api_version <= highest:
             if header.api_key == ApiVersionsRequest.API_KEY:
-                return frame_of(unsupported(), header.correlation_id)
+                return frame_of(unsupported(self.parts), header.correlation_id)
             raise Disconnect(f"version {header.api_version} of API {header.api_key}")
         context = context_of(header.client_id)
         session = context.session

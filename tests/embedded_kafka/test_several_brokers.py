@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from embedded_kafka.apis.api_versions import unsupported
 from embedded_kafka.node import Node
 from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.settings.config import BrokerConfig
@@ -434,5 +435,17 @@ def test_a_broker_of_an_older_release_offers_and_takes_no_newer_versions(tmp_pat
         assert cluster[0].parts.offered[0][1] > 9
         with pytest.raises(ValueError, match="did you mean Produce"):
             await cluster.kill(2) or await cluster.revive(2, api_versions={"Produc": 9})
+
+    with_cluster(tmp_path, scenario, brokers=3)
+
+
+def test_a_client_that_is_too_new_is_told_the_versions_of_the_broker_that_it_asks(tmp_path: Path) -> None:
+    """Found in virtual time: told the newest release's, it asked again in the same version, for ever."""
+
+    async def scenario(cluster: KafkaCluster) -> None:
+        await cluster.kill(1)
+        await cluster.revive(1, api_versions={"ApiVersions": 3})
+        told = [unsupported(node.parts).api_keys[0].max_version for node in cluster.nodes]
+        assert told == [5, 3, 5]
 
     with_cluster(tmp_path, scenario, brokers=3)

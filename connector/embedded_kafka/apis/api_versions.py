@@ -80,7 +80,10 @@ def _refused(parts: Parts, request: Message, context: Context) -> Code:
     return Code.NONE
 
 
-def unsupported() -> Message:
-    """The answer to a request version that this broker does not support."""
-    own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[1])
+def unsupported(parts: Parts) -> Message:
+    """The answer to a request version that this broker does not support. A client sends the highest one next, so it is
+    this broker's own, also where it is of an older release.
+    """
+    lowest, highest = parts.offered[API_KEY]
+    own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=lowest, max_version=highest)
     return ApiVersionsResponse(version=0, error_code=int(Code.UNSUPPORTED_VERSION), api_keys=[own])
