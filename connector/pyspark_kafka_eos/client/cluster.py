@@ -305,6 +305,8 @@ class Cluster:
                 settled = self.take_metadata(answer, names)
                 return None if settled else Again("a partition has no leader, or a topic is left out")
             except UnknownTopic as error:
+                if new_topic_ms and self._known_elsewhere(names):
+                    return None
                 if runtime.monotonic() >= patient_until:
                     raise
                 return Again(str(error))
@@ -315,6 +317,17 @@ class Cluster:
                 raise last.error
 
         until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=self.pause, pause_ms=100)
+
+    def _known_elsewhere(self, names: Sequence[str]) -> bool:
+        """Whether another broker has the topics that one lacks: that one may have been cut off before they were
+        created. Their leaders are known then.
+        """
+        if len(self.network.brokers()) > 1:
+            for answer in self._others.answers(self.metadata_request(names), ()):
+                answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
+                if self.take_metadata(answer, names):
+                    return True
+        return False
 
     def look_for_leaders(self, topics: Collection[str], hanging: Collection[int]) -> None:
         """Take the leaders of topics from a broker that answers at once, while others hang. Where none does, nothing is

@@ -7,7 +7,7 @@ Invariants: no request that hangs is timed out here, since that would end a conn
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kafka_core import runtime
 from kafka_core.errors import BrokerUnavailable, ExactlyOnceError
@@ -42,6 +42,10 @@ class OtherBrokers:
 
     def ask(self, request: Request, hanging: Collection[Node]) -> m.Message | None:
         """The first answer of a broker beside those that hang; None where nobody else answers within a second each."""
+        return next(self.answers(request, hanging), None)
+
+    def answers(self, request: Request, hanging: Collection[Node]) -> Iterator[m.Message]:
+        """One after another, as they are wanted."""
         self.note(hanging)
         for other in self._network.brokers():
             if other in self.silent():
@@ -53,7 +57,6 @@ class OtherBrokers:
 
             (answer,) = self._network.call_many([(other, request)], elsewhere=give_up)
             if not isinstance(answer, ExactlyOnceError):
-                return answer
+                yield answer
             if answer is silent:
                 self.note([other])
-        return None

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from kafka_core import runtime
-from kafka_core.errors import BrokerUnavailable, OutcomeUnknown, UnsupportedVersion
+from kafka_core.errors import BrokerUnavailable, OutcomeUnknown, UnknownTopic, UnsupportedVersion
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition
@@ -46,6 +46,8 @@ class Frozen:
     dead: set[int] = field(default_factory=set)
     older: set[int] = field(default_factory=set)
     """Of a version without KIP-939."""
+    behind: set[int] = field(default_factory=set)
+    """Cut off before the topics were created."""
 
     @property
     def in_charge(self) -> int:
@@ -118,8 +120,9 @@ class Frozen:
         if api == "Metadata":
             leader, epoch = self.in_charge, self.in_charge
             parts = [SimpleNamespace(partition_index=number, leader_id=leader, leader_epoch=epoch) for number in (0, 1)]
+            code = int(Code.UNKNOWN_TOPIC_OR_PARTITION) if node in self.behind else 0
             topics = [
-                SimpleNamespace(name=each.name, topic_id=None, error_code=0, partitions=parts)
+                SimpleNamespace(name=each.name, topic_id=None, error_code=code, partitions=[] if code else parts)
                 for each in request.topics or ()
             ]
             alive = [each for each in (1, 2, 3) if each != 1 or self.in_charge == 1]
@@ -276,6 +279,27 @@ def test_what_any_broker_can_answer_is_asked_of_another_after_a_second_and_of_th
 
     assert brokers.asked == [(1, "Metadata"), (2, "Metadata"), (2, "Metadata"), (2, "Metadata")]
     assert brokers.now_s == 1.0
+
+
+def test_a_topic_that_one_broker_lacks_is_asked_of_the_others_before_it_is_unknown(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    """A broker that was cut off before the topic was created: the query ended, telling the author to create it."""
+    brokers.slow_s, brokers.behind = 0.0, {1, 3}
+
+    assert len(cluster.topic("new").leaders) == 2
+    assert brokers.now_s == 0.0
+
+
+def test_a_topic_that_every_broker_lacks_is_unknown_after_the_patience_with_a_new_one(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    brokers.slow_s, brokers.behind = 0.0, {1, 2, 3}
+
+    with pytest.raises(UnknownTopic, match="'new' does not exist"):
+        cluster.topic("new")
+
+    assert 2.0 <= brokers.now_s <= 3.0
 
 
 def test_nobody_is_asked_for_ever_about_a_broker_that_nobody_replaces(brokers: Frozen, cluster: Cluster) -> None:
