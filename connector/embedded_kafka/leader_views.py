@@ -114,7 +114,14 @@ class _Behind(View):
 
 
 class Lagging(_Behind):
-    """`LeaderFault.LAGGING`."""
+    """`LeaderFault.LAGGING`, until it has appended something: that is acknowledged once its followers have it, and what
+    is before it.
+    """
+
+    def __init__(self, parts: Parts, where: TopicPartition, stand: Stand) -> None:
+        end = parts.topics.log(where).end_offset
+        appended = end > parts.leaders.start_of_epoch(where)
+        super().__init__(parts, where, stand._replace(end=end) if appended else stand)
 
     def latest(self, committed: bool) -> int:
         if self._parts.leaders.start_of_epoch(self._where) > self.high_watermark:

@@ -84,7 +84,7 @@ class LeaderFault(Enum):
     was at an earlier end, under its own epoch. What was written since it does not have."""
     LAGGING = "lagging-high-watermark"
     """A new one that has every record and does not know yet how far its followers are: readers
-    get nothing from its high watermark on, and "latest" is not available (KIP-207)."""
+    get nothing from its high watermark on, and "latest" is not available (KIP-207). Until it has appended something."""
 
 
 Action = WireFault | AnswerFault | StepFault | MarkerFault | LeaderFault
