@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kafka_core import runtime
-from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, UnknownTopic
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, ProducerFenced, UnknownTopic
 from kafka_core.protocol import messages as m
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client import elsewhere
@@ -26,6 +26,7 @@ from pyspark_kafka_eos.client.definite import (
     T,
     until_definite,
 )
+from pyspark_kafka_eos.client.every_broker import is_replaced
 from pyspark_kafka_eos.client.net.network import Node
 from pyspark_kafka_eos.client.wire.versions import Request
 
@@ -42,18 +43,25 @@ def ask_coordinator(
     pause_ms: float = RETRY_BACKOFF_MS,
 ) -> T:
     """The result of `judge` for the coordinator's answer. A coordinator that moved or does not answer is
-    looked up again."""
-
+    looked up again. Where it says that the caller is fenced, and most brokers name another coordinator, that one's
+    word counts: one that was cut off knows nobody who began after that.
+    """
     budget = Budget(deadline_ms)
 
     def attempt() -> T | Again:
+        asked = -1
         try:
             node = cluster.coordinator(kind, key, budget.left_ms)
+            asked = cluster.coordinator_id(kind, key)
             watched = elsewhere.at_coordinators(cluster, kind, [[key]])
             found = judge(cluster.call(node, build(), budget, elsewhere=watched))
         except BrokerUnavailable:
             cluster.forget_coordinator(kind, key)
             raise
+        except ProducerFenced as error:
+            if not is_replaced(cluster, kind, key, asked):
+                raise
+            return Again(str(error), error=error)
         if isinstance(found, Again) and found.moved:
             cluster.forget_coordinator(kind, key)
         return found

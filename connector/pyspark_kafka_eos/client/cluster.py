@@ -87,6 +87,7 @@ class Cluster:
         self.gone_topic_ids: set[str] = set()
         self.lacked_until_s: dict[str, float] = {}  # both by the word of most brokers: `absence`
         self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
+        self._left: dict[tuple[CoordinatorKind, str], int] = {}
         self._cluster_id: str | None = None
         self._others = OtherBrokers(self.network)
         try:
@@ -247,15 +248,16 @@ class Cluster:
         timeout_ms = None if budget is None else budget.request_ms(self.settings.request_timeout_ms)
         return self.network.call_many(requests, timeout_ms, sent=sent, elsewhere=elsewhere)
 
-    def call_any(self, request: Request, deadline_ms: float | None = None) -> m.Message:
+    def call_any(self, request: Request, deadline_ms: float | None = None, but: Collection[int] = ()) -> m.Message:
         """Send a request that any broker can answer, with retries until one does or the time is over.
 
-        While one is silent the others are asked as well; the first answer counts.
+        While one is silent the others are asked as well; the first answer counts. `but`: asked only where there is no
+        other.
         """
         budget = self.budget(deadline_ms)
 
         def attempt() -> m.Message:
-            node = self.any_node()
+            node = self.network.any_node(self._others.silent().union(but))
 
             def another(_: Sequence[int]) -> dict[int, Answer]:
                 answer = self._others.ask(request, {node})
@@ -430,7 +432,8 @@ class Cluster:
         def attempt() -> Again | None:
             last = Again("the answer lacks it")
             request = self._coordinator_request(kind, missing)
-            for found in self.call_any(request, budget.left_ms).coordinators:
+            left = {self._left[kind, key] for key in missing if (kind, key) in self._left}
+            for found in self.call_any(request, budget.left_ms, left).coordinators:
                 again = again_or_refuse(
                     m.FindCoordinatorRequest.API_KEY,
                     found.error_code,
@@ -450,11 +453,7 @@ class Cluster:
 
         if missing:
             until_definite(
-                attempt,
-                deadline_ms=budget.left_ms,
-                late=late,
-                pause=self.pause,
-                pause_ms=ELECTION_BACKOFF_MS,
+                attempt, deadline_ms=budget.left_ms, late=late, pause=self.pause, pause_ms=ELECTION_BACKOFF_MS
             )
         nodes: dict[str, Node] = {}
         for index, key in enumerate(wanted):
@@ -486,6 +485,14 @@ class Cluster:
         """The coordinator of one key."""
         return self.coordinators(kind, [key], timeout_ms=timeout_ms)[key]
 
+    def take_coordinator(self, kind: CoordinatorKind, key: str, place: tuple[int, str, int]) -> None:
+        """(broker id, host, port) of the coordinator that was learnt elsewhere."""
+        self._coordinators[kind, key] = place
+
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """Drop a cached coordinator, which moved or does not answer; the next use looks it up again."""
-        self._coordinators.pop((kind, key), None)
+        """Drop a cached coordinator, which moved or does not answer; the next use looks it up again, at another broker:
+        one that was cut off names itself.
+        """
+        found = self._coordinators.pop((kind, key), None)
+        if found is not None:
+            self._left[kind, key] = found[0]

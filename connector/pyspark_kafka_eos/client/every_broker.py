@@ -1,10 +1,11 @@
-"""Partition leaders by every broker's metadata, where those of the one that was asked may be stale.
+"""Leaders and coordinators by the word of every broker, where that of the one that was asked may be stale.
 
 Owns: one question to all brokers at once.
 Does not know: why the caller doubts the leader that it knows.
 Invariants:
 - The newest leader that any of them names is known afterwards: epochs only grow (`topic_info`).
 - No broker's word removes a topic: one that has just started lacks its topics.
+- Coordinators have no epoch, so only more than half of the brokers move one.
 
 Without this a client that is connected to the broker that was cut off asks it alone: a library prefers connections that
 it has.
@@ -12,12 +13,14 @@ it has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from kafka_core.errors import ExactlyOnceError
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
-from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.wire.versions import Request
 
 _PATIENCE_MS = 2_000
 """How long one broker may take. Half fails a busy one; a broker that is down costs each round as much."""
@@ -33,7 +36,27 @@ def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
 
 def answers_of_all(cluster: Cluster, topics: Iterable[str]) -> list[m.Message]:
     """What each broker that answers in time says of these topics."""
-    request = cluster.metadata_request(sorted(set(topics)))
-    calls = [(node, request) for node in cluster.network.brokers()]
-    answers = cluster.network.call_many(calls, _PATIENCE_MS)
+    return _of_all(cluster, cluster.metadata_request(sorted(set(topics))))
+
+
+def is_replaced(cluster: Cluster, kind: CoordinatorKind, key: str, asked: int) -> bool:
+    """Whether more than half of the brokers name another coordinator of the key than broker `asked`. It is found there
+    from now on.
+    """
+    request = cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=[key])
+    named = Counter(
+        (found.node_id, found.host, found.port)
+        for answer in _of_all(cluster, request)
+        for found in answer.coordinators
+        if found.error_code == Code.NONE and found.key == key
+    )
+    for place, votes in named.items():
+        if place[0] != asked and 2 * votes > len(cluster.network.brokers()):
+            cluster.take_coordinator(kind, key, place)
+            return True
+    return False
+
+
+def _of_all(cluster: Cluster, request: Request) -> list[m.Message]:
+    answers = cluster.network.call_many([(node, request) for node in cluster.network.brokers()], _PATIENCE_MS)
     return [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]

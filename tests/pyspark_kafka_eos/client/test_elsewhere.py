@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from kafka_core import runtime
-from kafka_core.errors import BrokerUnavailable, OutcomeUnknown, UnknownTopic, UnsupportedVersion
+from kafka_core.errors import BrokerUnavailable, OutcomeUnknown, ProducerFenced, UnknownTopic, UnsupportedVersion
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition
@@ -46,8 +46,13 @@ class Frozen:
     dead: set[int] = field(default_factory=set)
     older: set[int] = field(default_factory=set)
     """Of a version without KIP-939."""
+    fencing: set[int] = field(default_factory=set)
     behind: set[int] = field(default_factory=set)
-    """Cut off before the topics were created."""
+    """Cut off before the topics were created, and before the newest producers began."""
+
+    @property
+    def fences(self) -> set[int]:
+        return self.behind | self.fencing
 
     @property
     def in_charge(self) -> int:
@@ -112,8 +117,9 @@ class Frozen:
     def answer(self, node: int, request: Any) -> Any:
         api = m.api_name(request.API_KEY)
         if api == "FindCoordinator":
+            known = node if node in self.behind else self.in_charge
             found = [
-                SimpleNamespace(error_code=0, key=key, node_id=self.in_charge, host="b", port=9092)
+                SimpleNamespace(error_code=0, key=key, node_id=known, host="b", port=9092)
                 for key in request.coordinator_keys
             ]
             return SimpleNamespace(coordinators=found)
@@ -137,6 +143,8 @@ class Frozen:
                 for each in request.transactional_ids
             ]
             return SimpleNamespace(transaction_states=states)
+        if api == "AddOffsetsToTxn":
+            return SimpleNamespace(error_code=int(Code.PRODUCER_FENCED) if node in self.fences else 0)
         if api == "ListTransactions":
             return SimpleNamespace(error_code=0, transaction_states=[])
         return SimpleNamespace(node=node)
@@ -149,7 +157,7 @@ class FrozenCluster(Cluster):
         self.settings, self.brokers = settings, brokers
         self.network = cast(Any, brokers)
         self.features = {"transaction.version": 2}
-        self._topics, self._coordinators = {}, {}
+        self._topics, self._coordinators, self._left = {}, {}, {}
         self.gone_topic_ids, self.lacked_until_s = set(), {}
         self._others = OtherBrokers(self.network)
 
@@ -300,6 +308,45 @@ def test_a_topic_that_every_broker_lacks_is_unknown_after_the_patience_with_a_ne
         cluster.topic("new")
 
     assert 2.0 <= brokers.now_s <= 3.0
+
+
+def test_a_former_coordinator_that_fences_whom_it_does_not_know_is_not_believed(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    """It was cut off before the caller's epoch was given out. The query ended with ProducerFenced."""
+    brokers.slow_s, brokers.moved_s, brokers.behind = 0.0, 0.0, {1}
+
+    Transactions(cluster).add_offsets("pipe.0", ProducerIdentity(7, 1), "group")
+
+    assert [each for each in brokers.done if each[1] == "AddOffsetsToTxn"] == [
+        (1, "AddOffsetsToTxn"),
+        (2, "AddOffsetsToTxn"),
+    ]
+
+
+def test_who_coordinates_now_is_asked_of_another_broker_than_the_one_that_is_left(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    """One that was cut off names itself as long as it is asked, and has nothing acknowledged: 29 s of 38, until it
+    noticed.
+    """
+    brokers.slow_s, brokers.moved_s, brokers.behind = 0.0, 0.0, {1}
+
+    cluster.forget_coordinator(CoordinatorKind.TRANSACTION, "pipe.0")
+
+    assert cluster.coordinator(CoordinatorKind.TRANSACTION, "pipe.0") == 2
+    assert brokers.asked == [(2, "FindCoordinator")]
+
+
+@pytest.mark.parametrize(("fencing", "behind"), [({1}, set()), ({1}, {3}), ({1, 2}, {1})])
+def test_a_fence_counts_where_most_brokers_have_no_other_coordinator_or_that_one_fences_too(
+    brokers: Frozen, cluster: Cluster, fencing: set[int], behind: set[int]
+) -> None:
+    brokers.slow_s, brokers.fencing, brokers.behind = 0.0, fencing, behind
+    brokers.moved_s = 0.0 if 2 in fencing else NEVER
+
+    with pytest.raises(ProducerFenced, match="a newer producer owns this id"):
+        Transactions(cluster).add_offsets("pipe.0", ProducerIdentity(7, 1), "group")
 
 
 def test_nobody_is_asked_for_ever_about_a_broker_that_nobody_replaces(brokers: Frozen, cluster: Cluster) -> None:

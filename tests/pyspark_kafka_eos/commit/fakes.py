@@ -149,7 +149,7 @@ class NodeCluster(Cluster):
         self._topics = {}
         self.gone_topic_ids = set()
         self.lacked_until_s = {}
-        self._coordinators = {}
+        self._coordinators, self._left = {}, {}
         self._cluster_id = None
         self._others = OtherBrokers(self.network)
         self.features = {"transaction.version": kafka.version}

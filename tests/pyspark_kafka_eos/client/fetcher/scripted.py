@@ -349,7 +349,7 @@ class ScriptedCluster(Cluster):
         self._topics = {}
         self.gone_topic_ids = set()
         self.lacked_until_s = {}
-        self._coordinators = {}
+        self._coordinators, self._left = {}, {}
         self._others = OtherBrokers(self.network)
 
     def pause(self, delay_ms: float = RETRY_BACKOFF_MS) -> None:  # type: ignore[override]
