@@ -134,7 +134,8 @@ class Frozen:
             alive = [each for each in (1, 2, 3) if each != 1 or self.in_charge == 1]
             return SimpleNamespace(topics=topics, brokers=[SimpleNamespace(node_id=each) for each in alive])
         if api == "EndTxn":
-            return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1)
+            code = int(Code.INVALID_TXN_STATE) if node in self.fences else 0
+            return SimpleNamespace(error_code=code, producer_id=7, producer_epoch=1)
         if api == "InitProducerId":
             return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1)
         if api == "DescribeTransactions":
@@ -336,6 +337,31 @@ def test_who_coordinates_now_is_asked_of_another_broker_than_the_one_that_is_lef
 
     assert cluster.coordinator(CoordinatorKind.TRANSACTION, "pipe.0") == 2
     assert brokers.asked == [(2, "FindCoordinator")]
+
+
+def test_a_former_coordinator_that_knows_nothing_of_a_transaction_does_not_end_the_asking(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    """A decision was unknown by its word, and the query ended. One look at the others is for all that it refuses."""
+    brokers.slow_s, brokers.moved_s, brokers.behind = 0.0, 0.0, {1}
+    requests = [EndRequest(f"pipe.{slot}", ProducerIdentity(7, 0), True, 2) for slot in (0, 1)]
+
+    answers = end_many(cluster, requests)
+
+    assert [answer.definite for answer in answers] == [True, True]
+    assert brokers.done.count((1, "EndTxn")) == 2
+    assert [each for each in brokers.done if each == (1, "FindCoordinator")] == [(1, "FindCoordinator")]
+
+
+def test_an_end_that_the_coordinator_itself_refuses_proves_nothing_and_is_not_repeated(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    brokers.slow_s, brokers.fencing = 0.0, {1}
+
+    (answer,) = end_many(cluster, [EndRequest("pipe.0", ProducerIdentity(7, 0), True, 2)])
+
+    assert (answer.definite, answer.code) == (False, Code.INVALID_TXN_STATE)
+    assert brokers.done.count((1, "EndTxn")) == 1
 
 
 @pytest.mark.parametrize(("fencing", "behind"), [({1}, set()), ({1}, {3}), ({1, 2}, {1})])

@@ -21,6 +21,7 @@ from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, until_definite
+from pyspark_kafka_eos.client.every_broker import is_replaced
 from pyspark_kafka_eos.client.wire.versions import Build
 
 CONNECTIONS = 4
@@ -102,8 +103,9 @@ def end_many(
             batch = [(nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting]
             handed_over = True
             found = cluster.call_many(batch, budget, sent=sent, elsewhere=watched)
+            replaced: dict[int, bool] = {}
             for index, answer in zip(waiting, found, strict=True):
-                answers[index] = _read_end(cluster, requests[index], answer)
+                answers[index] = _read_end(cluster, requests[index], answer, replaced)
         except BrokerUnavailable as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 -- no error proves anything about what was sent before
@@ -137,7 +139,12 @@ def _end_request(cluster: Cluster, request: EndRequest) -> Build:
     )
 
 
-def _read_end(cluster: Cluster, request: EndRequest, answer: m.Message | ExactlyOnceError) -> EndAnswer | None:
+def _read_end(
+    cluster: Cluster, request: EndRequest, answer: m.Message | ExactlyOnceError, replaced: dict[int, bool]
+) -> EndAnswer | None:
+    """None where it has to be asked again. `replaced`: broker -> whether most brokers name another one in its place,
+    which is asked once for all that it refuses.
+    """
     if isinstance(answer, BrokerUnavailable):
         cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
         return None
@@ -153,6 +160,14 @@ def _read_end(cluster: Cluster, request: EndRequest, answer: m.Message | Exactly
         return None
     if action is Action.REDISCOVER:
         cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
+        return None
+    asked = cluster.coordinator_id(CoordinatorKind.TRANSACTION, request.transactional_id)
+    if replaced.get(asked):
+        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
+    elif asked not in replaced:
+        replaced[asked] = is_replaced(cluster, CoordinatorKind.TRANSACTION, request.transactional_id, asked)
+    if replaced[asked]:
+        # It was cut off, and has not heard of what its successor knows to be open.
         return None
     # No other code is definite either: an earlier attempt without an answer may have taken effect.
     return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))
