@@ -1,4 +1,4 @@
-"""Breaches of: one broker of several that hangs, or is of another version (findings C1, C8)."""
+"""Breaches of: one broker of several that hangs, or is of another version (findings C1, C8 to C10)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,56 @@ FETCHER = "pyspark_kafka_eos.client.reading.fetcher"
 VERSIONS = "pyspark_kafka_eos.client.wire.versions"
 
 BREACHES = {
+    "C10: A former coordinator's fence": (
+        Planted(
+            "the one that was asked is believed",
+            "pyspark_kafka_eos.client.asking:ask_coordinator",
+            "if not is_replaced(cluster, kind, key, asked):",
+            "if True:",
+        ),
+        Planted(
+            "any broker's word moves a coordinator",
+            "pyspark_kafka_eos.client.every_broker:is_replaced",
+            "2 * votes > len(cluster.network.brokers())",
+            "votes > 0",
+        ),
+    ),
+    "C10: An end that a former": (
+        Planted(
+            "its refusal is the answer",
+            "pyspark_kafka_eos.client.requests.ends:_read_end",
+            "if replaced[asked]:",
+            "if False:",
+        ),
+        Planted(
+            "whoever refuses is taken for replaced",
+            "pyspark_kafka_eos.client.requests.ends:_read_end",
+            "elif asked not in replaced:",
+            "elif replaced.setdefault(asked, True) is None:",
+        ),
+    ),
+    "C10: Who coordinates is asked": (
+        Planted(
+            "the broker that is left is asked",
+            f"{CLUSTER}:Cluster.forget_coordinator",
+            "self._left[kind, key] = found[0]",
+            "pass",
+        ),
+    ),
+    "C9: A topic that one broker lacks": (
+        Planted(
+            "one broker's word is taken",
+            f"{CLUSTER}:Cluster.refresh_topics",
+            "if new_topic_ms and self._known_elsewhere(names):",
+            "if False:",
+        ),
+        Planted(
+            "what the others have is not taken",
+            f"{CLUSTER}:Cluster._known_elsewhere",
+            "if self.take_metadata(answer, names):",
+            "if False:",
+        ),
+    ),
     "C1: While a broker hangs": (
         Planted(
             "nobody is asked who coordinates now",
