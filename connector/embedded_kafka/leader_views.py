@@ -88,7 +88,7 @@ class _Behind(View):
 
     def __init__(self, parts: Parts, where: TopicPartition, stand: Stand) -> None:
         super().__init__(parts, where)
-        self._end, self._epoch = stand
+        self._end, self._epoch = stand.end, stand.epoch
 
     @property
     def high_watermark(self) -> int:

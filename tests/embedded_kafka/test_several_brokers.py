@@ -342,11 +342,45 @@ def test_a_broker_that_is_cut_off_goes_on_as_the_leader_that_it_was(tmp_path: Pa
         asked = produce("t", records())
         asked.timeout_ms = 1
         assert produced(await ask(old, asked))[0] == Code.REQUEST_TIMED_OUT
-        assert produced(await ask(old, produce("t", records(), acks=1))) == (Code.NONE, 3)
+        # Its own log has that one, too.
+        assert produced(await ask(old, produce("t", records(), acks=1))) == (Code.NONE, 4)
         assert cluster.shared.topics.log(T).end_offset == 5
         cluster.rejoin(old.parts.node_id)
         assert partition(await ask(old, listed())).error_code == Code.NOT_LEADER_OR_FOLLOWER
         assert fetched(await ask(old, fetch("t", {0: 0})))[0].high_watermark == 5
+
+    with_cluster(tmp_path, scenario, brokers=3)
+
+
+def test_a_broker_that_is_cut_off_checks_and_numbers_what_it_appends_alone_and_has_lost_it_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async def scenario(cluster: KafkaCluster) -> None:
+        made(cluster)
+        old = leader(cluster)
+
+        async def sent(sequence: int, acks: int = 1, count: int = 2, node: Node = old) -> tuple[int, int]:
+            data = records(count, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            asked = produce("t", data, acks=acks)
+            asked.timeout_ms = 1
+            return produced(await ask(node, asked))
+
+        assert await sent(0) == (Code.NONE, 0)
+        cluster.cut_off(old.parts.node_id)
+        assert await sent(2) == (Code.NONE, 2)
+        assert await sent(4) == (Code.NONE, 4)
+        assert await sent(4) == (Code.NONE, 4), "a repetition is answered as the first time"
+        assert await sent(9) == (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert produced(await ask(old, produce("t", bytes(80), acks=1)))[0] == Code.CORRUPT_MESSAGE
+        assert await sent(6, acks=-1) == (Code.REQUEST_TIMED_OUT, -1)
+        assert await sent(8) == (Code.NONE, 8), "what was never acknowledged has its place, too"
+        # A consumer sees nothing of it: no other replica has it.
+        assert fetched(await ask(old, fetch("t", {0: 0})))[0].high_watermark == 2
+        assert partition(await ask(old, listed())).offset == 2
+
+        cluster.rejoin(old.parts.node_id)
+        assert cluster.shared.topics.log(T).end_offset == 2
+        assert await sent(2, node=leader(cluster)) == (Code.NONE, 2)
 
     with_cluster(tmp_path, scenario, brokers=3)
 

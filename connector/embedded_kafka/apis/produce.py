@@ -124,7 +124,7 @@ async def _append(parts: Parts, request: Message, where: TopicPartition, records
     except Refused as refused:
         if refused.code is not Code.REQUEST_TIMED_OUT:
             raise
-        return await _alone(parts, request, where, refused)
+        return await _alone(parts, request, where, records, refused)
     partition_log = parts.topics.log(where)
     # The log refuses a batch that is too short for a header.
     header = claimed_header(only_batch(memoryview(records)))
@@ -168,19 +168,23 @@ async def _append(parts: Parts, request: Message, where: TopicPartition, records
     )
 
 
-async def _alone(parts: Parts, request: Message, where: TopicPartition, refused: Refused) -> Message:
-    """The answer of a leader that was replaced without noticing. Its records are gone when it notices: with acks=all
-    they are never acknowledged, and with less at once."""
+async def _alone(parts: Parts, request: Message, where: TopicPartition, records: bytes, refused: Refused) -> Message:
+    """The answer of a leader that was replaced without noticing. It checks and numbers the records as if they were in
+    its log; they are gone when it notices. With acks=all they are never acknowledged, and with less at once."""
+    stand = parts.outlook.stand_of(where)
+    assert stand is not None, "only a leader that was replaced answers alone"
+    if stand.fork is None:
+        raise Refused(Code.KAFKA_STORAGE_ERROR, f"the log of {where} is damaged")
+    version = 2 if request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS else 0
+    appended = stand.fork(records, parts.clock.now_ms(), version)
     if request.acks == _IN_SYNC:
         await asyncio.sleep(request.timeout_ms / 1000)
         raise refused
-    stand = parts.outlook.stand_of(where)
-    assert stand is not None, "only a leader that was replaced answers alone"
     return _Partition(
         index=where.partition,
         error_code=int(Code.NONE),
-        base_offset=stand.end,
-        log_append_time_ms=-1,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=-1,
     )
 

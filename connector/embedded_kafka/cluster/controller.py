@@ -162,6 +162,5 @@ class Controller:
             self._on_elected(each.where, leader, each.leader)
 
     def _tell(self, where: TopicPartition, leader: int) -> None:
-        log = self._topics.opened_log(where)
         for outlook in self._outlooks:
-            outlook.replaced(where, leader, 0 if log is None else log.end_offset)
+            outlook.replaced(where, leader)

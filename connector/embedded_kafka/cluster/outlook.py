@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from embedded_kafka.cluster.brokers import Address, Broker, Brokers
+from embedded_kafka.log import Fork
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.leaders import Leaders, Leadership
 from embedded_kafka.topics.placement import NO_LEADER
@@ -26,10 +27,13 @@ _NOWHERE: frozenset[int] = frozenset()
 
 
 class Stand(NamedTuple):
-    """What a leader that was replaced without noticing has of a partition: the end of its log, and its epoch."""
+    """What a leader that was replaced without noticing has of a partition: the end of its log, which is its high
+    watermark for good, and its epoch. `fork`: appends what no other replica gets; None where the files are damaged.
+    """
 
     end: int
     epoch: int
+    fork: Fork | None = None
 
 
 class Memory:
@@ -65,13 +69,19 @@ class Outlook:
         self._stands.clear()
         self._elsewhere.clear()
 
-    def replaced(self, where: TopicPartition, leader: int, end: int) -> None:
-        """`leader` leads the partition from here on, where its log ends. Only a broker that cannot hear it needs to be
-        told: it goes on from there."""
+    def replaced(self, where: TopicPartition, leader: int) -> None:
+        """`leader` leads the partition from here on, with the log as it is now. Only a broker that cannot hear it needs
+        to be told: it goes on from there, alone."""
         if self._memory is None or leader in (self._me.node_id, NO_LEADER) or where in self._stands:
             return
         if self.leads(where):
-            self._stands[where] = Stand(end, self.epoch(where))
+            try:
+                log = self._topics.log(where)
+            except Refused:
+                # Its files are damaged, so it has nothing to go on from.
+                self._stands[where] = Stand(0, self.epoch(where))
+            else:
+                self._stands[where] = Stand(log.end_offset, self.epoch(where), log.fork())
 
     # ---- the cluster
 

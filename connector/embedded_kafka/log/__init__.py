@@ -4,7 +4,7 @@ Owns: segments, indexes, producers' state, recovery.
 Does not know: topics, requests, coordinators.
 """
 
-from embedded_kafka.log.partition_log import PartitionLog
+from embedded_kafka.log.partition_log import Fork, PartitionLog
 from embedded_kafka.log.records import (
     BatchHeader,
     InternalRecord,
@@ -20,6 +20,7 @@ __all__ = [
     "ActiveProducer",
     "Appended",
     "BatchHeader",
+    "Fork",
     "InternalRecord",
     "PartitionLog",
     "ReadResult",

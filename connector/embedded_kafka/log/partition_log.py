@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from embedded_kafka.log import lookup, recovery
 from embedded_kafka.log import records as format_v2
 from embedded_kafka.log.compacting import cleaning, retention
 from embedded_kafka.log.compacting.compaction import Compaction
-from embedded_kafka.log.producer_state import Duplicate, Marker, judge, judge_marker, judge_unsequenced
+from embedded_kafka.log.producer_state import Accepted, Duplicate, Marker, judge, judge_marker, judge_unsequenced
 from embedded_kafka.log.producers import Producers, accepted_or_refused, data_batch, shown
 from embedded_kafka.log.record_rules import RecordRules
 from embedded_kafka.log.records import BatchHeader, Buffer, EndMarker, InternalRecord
@@ -36,7 +36,10 @@ from kafka_core.protocol.error_codes import Code
 
 _logger = logging.getLogger(__name__)
 
-"""(producer id, epoch) -> whether the coordinator has an open transaction with this partition (KIP-890)."""
+
+Fork = Callable[[Buffer, int, int], Appended]
+"""Appends to a log that goes on apart: the batches of a Produce request, the time, the transaction version. It checks
+and numbers them as `PartitionLog.append` does, and keeps the producers' states alone. Refused as there."""
 
 
 class PartitionLog:
@@ -114,19 +117,9 @@ class PartitionLog:
         header, batch = self._rules.judge(memoryview(batches), now_ms)
         base, last = self.end_offset, self.end_offset + header.last_offset_delta
         highest_ms = now_ms if stamps else header.max_timestamp_ms
-        accepted = None
-        if header.producer_id >= 0:
-            verdict = judge(
-                self._producers.get(header.producer_id),
-                data_batch(header, base, highest_ms),
-                now_ms,
-                strict_first_sequence=self._strict,
-                transaction_version=transaction_version,
-            )
-            if isinstance(verdict, Duplicate):
-                written = verdict.batch
-                return Appended(written.first_offset, written.last_offset, written.timestamp_ms, duplicate=True)
-            accepted = accepted_or_refused(verdict)
+        accepted = self._judged(self._producers, header, base, highest_ms, now_ms, transaction_version)
+        if isinstance(accepted, Appended):
+            return accepted
         if stamps or header.log_append_time:
             buffers = format_v2.stamped(batch, header, base, now_ms if stamps else None)
         else:
@@ -135,6 +128,43 @@ class PartitionLog:
         if accepted is not None:
             self._producers.put(accepted.state)
         return Appended(base, last, now_ms if stamps else -1)
+
+    def fork(self) -> Fork:
+        """The log as it goes on from here for someone who appends to it alone: nothing of that comes into this one."""
+        producers, end = Producers(list(self._producers)), self.end_offset
+
+        def append(batches: Buffer, now_ms: int, transaction_version: int) -> Appended:
+            nonlocal end
+            stamps = self._config.log_append_time
+            header, _ = self._rules.judge(memoryview(batches), now_ms)
+            highest_ms = now_ms if stamps else header.max_timestamp_ms
+            accepted = self._judged(producers, header, end, highest_ms, now_ms, transaction_version)
+            if isinstance(accepted, Appended):
+                return accepted
+            if accepted is not None:
+                producers.put(accepted.state)
+            base, end = end, end + header.last_offset_delta + 1
+            return Appended(base, end - 1, now_ms if stamps else -1)
+
+        return append
+
+    def _judged(
+        self, producers: Producers, header: BatchHeader, base: int, highest_ms: int, now_ms: int, version: int
+    ) -> Accepted | Appended | None:
+        """What becomes of the producer; None: it has no id. Appended: the batch is there already. Refused."""
+        if header.producer_id < 0:
+            return None
+        verdict = judge(
+            producers.get(header.producer_id),
+            data_batch(header, base, highest_ms),
+            now_ms,
+            strict_first_sequence=self._strict,
+            transaction_version=version,
+        )
+        if isinstance(verdict, Duplicate):
+            written = verdict.batch
+            return Appended(written.first_offset, written.last_offset, written.timestamp_ms, duplicate=True)
+        return accepted_or_refused(verdict)
 
     def append_internal(
         self,

@@ -111,15 +111,15 @@ BREACHES = {
             "any(header.producer_id >= 0 for header in claims)", "claims",
         ),
         Planted(
-            "it is judged as a producer's", f"{PARTITION_LOG}:PartitionLog.append",
-            "if header.producer_id >= 0:", "if True:",
+            "it is judged as a producer's", f"{PARTITION_LOG}:PartitionLog._judged",
+            "if header.producer_id < 0:", "if False:",
         ),
     ),
     "The last five batches per producer": (
         Planted("four are remembered", f"{STATE}:REMEMBERED_BATCHES", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4"),
         Planted(
-            "a duplicate is answered with the end of the log", f"{PARTITION_LOG}:PartitionLog.append",
-            "written.first_offset, written.last_offset", "base, last",
+            "a duplicate is answered with the end of the log", f"{PARTITION_LOG}:PartitionLog._judged",
+            "written.first_offset, written.last_offset", "base, base + header.last_offset_delta",
         ),
         Planted(
             "the model answers a duplicate as written now", f"{MODEL}:BrokerPartition.produce",
