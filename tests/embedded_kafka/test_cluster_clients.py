@@ -4,8 +4,10 @@ order.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -13,11 +15,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from embedded_kafka import EmbeddedKafka
+from tests.embedded_kafka.node_tools import until
+from tests.parity.java import java_process
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded, pytest.mark.judged]
 
 TRANSACTIONS = 24
 EACH = 5
+COPIED = 2_000
 WITHIN_S = 60
 
 
@@ -91,6 +96,51 @@ def test_kafka_python_writes_each_record_once_while_leaders_and_coordinators_mov
             for record in range(number * EACH, (number + 1) * EACH):
                 wanted[record % 3].append(record)
     assert committed(kafka, "python", TRANSACTIONS * EACH) == wanted
+
+
+def test_javas_copiers_copy_exactly_once_while_leaders_and_coordinators_move_and_a_broker_is_killed(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Offsets move with the records, so the groups' coordinators move as well. One copier for each partition, and a
+    trouble whenever both have copied some more."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for made in admin.create_topics(
+        [NewTopic(name, 2, replication_factor=3) for name in ("source", "copies")]
+    ).values():
+        made.result(WITHIN_S)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(COPIED):
+        producer.produce("source", b"%d" % number, partition=number % 2)
+    assert producer.flush(WITHIN_S) == 0
+    logs = [tmp_path / f"copier-{partition}.log" for partition in range(2)]
+    copiers = [
+        java_process(
+            "org.apache.kafka.tools.TransactionalMessageCopier",
+            *("--broker-list", kafka.bootstrap_servers, "--consumer-group", "copiers", "--input-topic", "source"),
+            *("--input-partition", str(partition), "--output-topic", "copies", "--use-group-metadata"),
+            *("--transactional-id", f"writer-{partition}", "--transaction-size", "10", "--enable-random-aborts"),
+            log_path=log,
+        )
+        for partition, log in enumerate(logs)
+    ]
+    try:
+        for trouble, more in enumerate(range(COPIED // 20, COPIED // 2, COPIED // 20)):
+            until(lambda more=more: all(done(log) >= more for log in logs))  # type: ignore[misc]
+            # Of writer-0 and of writer-1 in turn.
+            happens(kafka, trouble, trouble % 2, same_port=True)
+            kafka.move_coordinator(group_id="copiers")
+        for copier, log in zip(copiers, logs, strict=True):
+            assert copier.wait(WITHIN_S * 1000) == 0, log.read_text()[-3000:]
+    finally:
+        for copier in copiers:
+            copier.kill_tree()
+    wanted = {partition: list(range(partition, COPIED, 2)) for partition in range(2)}
+    assert committed(kafka, "copies", COPIED) == {**wanted, 2: []}
+
+
+def done(log: Path) -> int:
+    """How many messages a copier says that it has committed."""
+    return max(map(int, re.findall(r'"totalProcessed":(\d+)', log.read_text() if log.exists() else "")), default=0)
 
 
 def committed(kafka: EmbeddedKafka, topic: str, count: int) -> dict[int, list[int]]:
