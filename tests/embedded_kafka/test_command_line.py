@@ -43,9 +43,31 @@ def test_it_says_where_it_listens_and_ends_cleanly_on_a_signal(tmp_path: Path, n
     assert not (tmp_path / "control.sock").exists()
 
 
+def test_several_brokers_say_where_each_listens_and_each_names_all(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--brokers", "3", "--port", "0", "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            addresses = json.loads(child.stdout.readline())["bootstrap_servers"].split(",")
+            ports = {int(address.rpartition(":")[2]) for address in addresses}
+            assert len(ports) == 3
+            for address in addresses:
+                answer = ask_over_the_wire(address, MetadataRequest(version=12, topics=[]))
+                assert {broker.port for broker in answer.brokers} == ports
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(TIMEOUT_S) == 0
+        finally:
+            child.kill()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (["--brokers", "0"], 1, "there can be 1 to"),
+        (["--brokers", "2", "--port", "0,0,0"], 1, "there can be 3 to"),
+        (["--brokers", "1000"], 1, "not 1000"),
+        (["--brokers", "three"], 2, "invalid int value"),
         (["--set", "message.max.byte=1"], 1, "did you mean message.max.bytes"),
         (["--set", "message.max.bytes"], 2, "expected NAME=VALUE"),
         (["--speed", "high"], 2, "unrecognized arguments"),

@@ -149,5 +149,19 @@ def test_a_broker_in_a_thread_cannot_be_killed_and_says_so() -> None:
             kafka.fault_at_step("end-prepared", "kill")
 
 
+def test_the_fixture_of_three_brokers_is_there_by_itself(embedded_kafka_cluster: EmbeddedKafka) -> None:
+    assert len(embedded_kafka_cluster.bootstrap_servers.split(",")) == 3
+    commit_one(transactional(embedded_kafka_cluster, f"id-{time.time_ns()}"))
+
+
+@pytest.mark.parametrize("kind", ["group_id", "transactional_id"])
+def test_a_coordinator_that_nobody_has_asked_yet_is_another_one_when_its_broker_is_killed(kind: str) -> None:
+    with EmbeddedKafka(brokers=3) as cluster:
+        gone = cluster.coordinator_of(**{kind: "g"})
+        cluster.kill_broker(gone)
+        assert cluster.coordinator_of(**{kind: "g"}) not in (gone, -1)
+        assert cluster.coordinator_of(**{kind: "other"}) not in (gone, -1)
+
+
 def test_the_fixture_is_there_by_itself(embedded_kafka: EmbeddedKafka) -> None:
     commit_one(transactional(embedded_kafka, f"id-{time.time_ns()}"))

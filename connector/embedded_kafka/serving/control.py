@@ -126,17 +126,20 @@ class Control:
         return self._shared.controller.elect(_where(asked), asked.get("leader"), asked["lost_from"])
 
     def _coordinated(self, asked: dict[str, Any]) -> TopicPartition:
-        """The partition of an internal topic that stores the transactional id, or the group."""
+        """The partition of an internal topic that stores the transactional id, or the group. The topic is made if
+        nobody has used it: a topic that is not there has no leader that could be another one's."""
         first = next(iter(self._shared.coordinators.values()))
         name, group = asked["transactional_id"], asked["group_id"]
         if (name is None) is (group is None):
             raise ValueError("a transactional id or a group has to be named, and not both")
         if name is not None:
-            return TopicPartition(TRANSACTIONS_TOPIC, first.transactions.partition_for(name))
-        return TopicPartition(OFFSETS_TOPIC, first.groups.partition_for(group))
+            where = TopicPartition(TRANSACTIONS_TOPIC, first.transactions.partition_for(name))
+        else:
+            where = TopicPartition(OFFSETS_TOPIC, first.groups.partition_for(group))
+        self._shared.topics.ensure_internal(where.topic)
+        return where
 
     def _moved(self, where: TopicPartition) -> int:
-        self._shared.topics.ensure_internal(where.topic)
         self._shared.controller.elect(where)
         return self._shared.leaders.leader(where)
 
