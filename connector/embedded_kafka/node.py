@@ -168,6 +168,7 @@ class Node:
             context.client_id,
             header.correlation_id,
             lambda: self._done(handler, request, context, header.correlation_id),
+            self.parts.node_id,
         )
         if answer is None:
             return None
@@ -193,7 +194,7 @@ class Node:
             if response is None:
                 return None
             if self.parts.faults.any_in_answers:
-                await self.parts.faults.alter(request, response, context.client_id)
+                await self.parts.faults.alter(request, response, context.client_id, self.parts.node_id)
             answer = await framed(response, correlation_id)
             if self.parts.unread.left > 0 or len(answer) <= SMALL_BYTES or handler.API_KEY not in apis.REPEATABLE:
                 return answer

@@ -46,6 +46,7 @@ class Remote(ABC):
         self, api: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
         code: str = "UNKNOWN_SERVER_ERROR", after_bytes: int = 0, client_id: str | None = None,
         transactional_id: str | None = None, topic: str | None = None, partition: int | None = None,
+        broker: int | None = None,
     ) -> FaultHandle:  # fmt: skip
         """Inject a fault into requests of an API ("Produce"; "*" for all).
 
@@ -53,7 +54,7 @@ class Remote(ABC):
         disconnected), "error" (not executed, answered with `code`, Kafka's name of an error), "cut"
         (executed, disconnected after `after_bytes` of the answer). `skip` lets that many pass first.
         `client_id`, `transactional_id`, `topic`, `partition`: only requests of that client, or that name
-        these.
+        these. `broker`: only those at this one of several brokers.
         """
         return self._inject("wire", locals())
 
@@ -61,7 +62,7 @@ class Remote(ABC):
         self, api: str, action: str, *, topic: str | None = None, partition: int | None = None,
         times: int | None = None, skip: int = 0, client_id: str | None = None, batches: int = 1,
         delay_ms: int = 0, below: int | None = None, last_stable_offset: int | None = None,
-        other_partition: int | None = None, code: str = "UNKNOWN_SERVER_ERROR",
+        other_partition: int | None = None, code: str = "UNKNOWN_SERVER_ERROR", broker: int | None = None,
     ) -> FaultHandle:  # fmt: skip
         """Execute requests of an API, but alter their answers. The handle counts the altered answers.
 

@@ -114,13 +114,13 @@ _BY_PARTITION = frozenset(
 
 _LOWEST = {
     "times": 1, "skip": 0, "delay_ms": 0, "after_bytes": 0, "batches": 0, "partition": 0, "below": 0, "end": 0,
-    "last_stable_offset": -1, "other_partition": -1,
+    "broker": 0, "last_stable_offset": -1, "other_partition": -1,
 }  # fmt: skip
 """A fault's numbers and the least that each may be. The last two are lies in an answer, which may be as wrong as an
 answer can be.
 """
 
-_MAY_BE_NONE = frozenset({"partition", "below", "end", "last_stable_offset", "other_partition"})
+_MAY_BE_NONE = frozenset({"broker", "partition", "below", "end", "last_stable_offset", "other_partition"})
 
 
 @dataclass(eq=False)
@@ -143,6 +143,8 @@ class Fault:
     partition: int | None = None
     client_id: str | None = None
     transactional_id: str | None = None
+    broker: int | None = None
+    """Only what this one of several is asked."""
     commit: bool | None = None
     """Only the markers of commits, or only those of aborts."""
     times: int = 1

@@ -82,9 +82,10 @@ class Faults:
         client_id: str,
         correlation_id: int,
         handle: Callable[[], Awaitable[bytes | None]],
+        broker: int | None = None,
     ) -> bytes | None:
         """The answer of `handle`, or what the first fault that fires for the request makes of it. Disconnect."""
-        fault = self.take(request.API_KEY, client_id, request)
+        fault = self.take(request.API_KEY, client_id, request, broker)
         if fault is None:
             return await handle()
         if fault.action is WireFault.DROP_REQUEST:
@@ -100,14 +101,16 @@ class Faults:
             raise Disconnect(f"fault {fault.number}", bytes(answer[: fault.after_bytes]))
         return answer
 
-    def take(self, api_key: int, client_id: str, request: Message | None = None) -> Fault | None:
-        """The first fault that fires for this request."""
+    def take(
+        self, api_key: int, client_id: str, request: Message | None = None, broker: int | None = None
+    ) -> Fault | None:
+        """The first fault that fires for this request at this broker."""
         if not self._set[WireFault]:
             return None
         name = api_name(api_key)
         for fault in self._set[WireFault]:
             meant = fault.api in ("*", name) and (request is None or fault.concerns(request))
-            if meant and fault.fires(client_id=client_id):
+            if meant and fault.fires(client_id=client_id, broker=broker):
                 return fault
         return None
 
@@ -116,9 +119,9 @@ class Faults:
         """Whether `alter` may have anything to do."""
         return bool(self._set[AnswerFault])
 
-    async def alter(self, request: Message, response: Message, client_id: str) -> None:
+    async def alter(self, request: Message, response: Message, client_id: str, broker: int | None = None) -> None:
         """Alter the answer to a request by every fault that fires for it. Only altered answers count."""
-        facts = {"api": api_name(request.API_KEY), "client_id": client_id}
+        facts = {"api": api_name(request.API_KEY), "client_id": client_id, "broker": broker}
         for fault in self._set[AnswerFault]:
             if not fault.meets(**facts):
                 continue

@@ -118,6 +118,9 @@ class Control:
 
     def _inject(self, asked: dict[str, Any]) -> dict[str, Any]:
         fault = asked_for(**asked["fault"])
+        ids = self._shared.brokers.ids
+        if fault.broker is not None and fault.broker not in ids:
+            raise ValueError(f"there is no broker {fault.broker}; there are {', '.join(map(str, ids))}")
         if isinstance(fault.action, LeaderFault):
             take_stand(self._shared, fault)
         return _shown(self._shared.faults.inject(fault))
