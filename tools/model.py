@@ -66,10 +66,10 @@ MODELS = {
     "TaskCommit": Model(
         {"Slots": "s", "Parts": "p"},
         {"Slots": 1, "Parts": 1, "Runs": 2, "Batches": 1, "TV": 2, "MaxTimeouts": 0, "MaxZombies": 0, "MaxForgets": 0, "MaxFlight": 0,
-         "MaxExpiries": 0, "MaxGiveUps": 0, "MaxWrites": 5},
+         "MaxExpiries": 0, "MaxGiveUps": 0, "MaxStale": 0, "MaxWrites": 5},
         ("CheckAlive", "CheckWhole", "CheckRepair", "DecideFirst", "OffsetsInside", "OneTransaction", "FenceFirst", "SettleFirst",
-         "NoteSettled", "OwnMarker", "AskUnknown", "Prove", "EveryPartition", "AwaitMarkers", "NoteMending", "FinishFirst",
-         "ClearHanging", "Repair", "RecordRepair", "EndedLast", "UseEnded", "WrestFirst"),
+         "NoteSettled", "OwnMarker", "AskUnknown", "Prove", "EveryPartition", "AskAgain", "KeepEpoch", "AwaitMarkers",
+         "NoteMending", "FinishFirst", "ClearHanging", "Repair", "RecordRepair", "EndedLast", "UseEnded", "WrestFirst"),
         "TypeOK NoDuplicate NothingUndecided NoLoss OffsetsFollow OffsetsDecided LedgerKeeps NoNeedlessStop",
     ),
     "BatchCommit": Model(
@@ -166,7 +166,9 @@ full-tv           | Slots=2 Batches=2                    |                      
 giveup-tv         | MaxTimeouts=1 MaxGiveUps=1           |                                     | no error
 late-tv           | Batches=2 MaxFlight=1                |                                     | no error
 markers-tv        | Parts=2 MaxTimeouts=1 MaxForgets=1   |                                     | no error
+stale-tv          | MaxTimeouts=1 MaxStale=1             |                                     | no error
 slots-tv          | Slots=2 MaxTimeouts=1                |                                     | no error
+no-AskAgain       | MaxTimeouts=1 MaxStale=1             | AskAgain                            | NoLoss violated
 no-AskUnknown     | MaxTimeouts=1 MaxFlight=1            | AskUnknown                          | no error
 no-AwaitMarkers   | MaxForgets=1                         | AwaitMarkers                        | NoLoss violated
 no-CheckAlive     | Slots=2 MaxTimeouts=1                | CheckAlive                          | no error
@@ -178,6 +180,7 @@ no-EndedLast      |                                      | EndedLast            
 no-EveryPartition | Parts=2 MaxTimeouts=1 MaxForgets=1   | EveryPartition                      | NoLoss violated
 no-FenceFirst     | Slots=2                              | FenceFirst                          | NoDuplicate violated
 no-FinishFirst    | Slots=2 MaxTimeouts=1                | FinishFirst                         | no error
+no-KeepEpoch      | MaxZombies=1 MaxStale=1              | KeepEpoch                           | NoDuplicate violated
 no-NoteMending    | Parts=2 MaxTimeouts=1 MaxForgets=1   | NoteMending                         | no error
 no-NoteSettled    | MaxTimeouts=1 MaxForgets=1           | NoteSettled                         | LedgerKeeps violated
 no-OffsetsInside  | Slots=2                              | OffsetsInside                       | OffsetsFollow violated

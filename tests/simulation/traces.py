@@ -155,7 +155,7 @@ def broken_rules() -> list[str]:
         for each in configurations()
         if each.name.startswith("TaskCommit-no-")
         and each.expected != "no error"
-        and not any(each.bound[name] for name in ("MaxZombies", "MaxGiveUps", "MaxExpiries"))
+        and not any(each.bound[name] for name in ("MaxZombies", "MaxGiveUps", "MaxExpiries", "MaxStale"))
     ]
 
 

@@ -20,7 +20,7 @@ CONSTANTS
   Slots, Parts,        \* model values; each slot writes to each of its own Parts
   Runs, Batches,       \* how many: 1..Runs, 1..Batches
   TV,                  \* transaction version: with 2 every end raises the epoch
-  MaxTimeouts, MaxZombies, MaxForgets, MaxFlight, MaxExpiries, MaxGiveUps,
+  MaxTimeouts, MaxZombies, MaxForgets, MaxFlight, MaxExpiries, MaxGiveUps, MaxStale,
   MaxWrites,           \* of one slot
   \* ---- the rules
   CheckAlive,          \* before the decision: every transaction is open under its sealed identity
@@ -36,6 +36,8 @@ CONSTANTS
   AskUnknown,          \* a decision without an answer is asked for, not taken for refused
   Prove,               \* an EndTxn that is refused proves nothing: the coordinator or the log does
   EveryPartition,      \* the proof asks every partition, not one
+  AskAgain,            \* what the log of one leader lacks is asked of others before anything follows from it
+  KeepEpoch,           \* a seal has the epoch of the leader that acknowledged it: an earlier one's word does not count
   AwaitMarkers,        \* a slot is done when nothing of it is open, not when EndTxn is answered
   NoteMending,         \* a mending is noted before it holds anything
   FinishFirst,         \* a decided batch is finished before leftovers are aborted
@@ -59,7 +61,7 @@ VARIABLES
   d,        \* the runs
   give,     \* the process that gives a run's batch up, beside it: [pc, of]
   flight,   \* EndTxn(commit) that may arrive at any time: <<slot or "drv", epoch>>
-  used,     \* how many timeouts, zombies, forgotten markers, expiries there were
+  used,     \* how many timeouts, zombies, forgotten markers, expiries, stale answers there were
   gone,     \* the batch whose ids have expired and whose records retention has taken
   done      \* Spark's commit log
 
@@ -78,7 +80,7 @@ Init ==
   /\ d = [x \in 1..Runs |-> Off]
   /\ give = [pc |-> "off", of |-> 0]
   /\ flight = {} /\ gone = 0 /\ done = 0
-  /\ used = [t |-> 0, z |-> 0, f |-> 0, x |-> 0]
+  /\ used = [t |-> 0, z |-> 0, f |-> 0, x |-> 0, w |-> 0]
 
 \* ---- logs and coordinators
 
@@ -413,6 +415,17 @@ SlotProven(x, s) ==
         \/ ~Prove /\ ~Ends(s, Seal(x, s).e) /\ ~SaysYes(s, Seal(x, s).e) /\ Looked(x, s, {s})
   /\ UNCHANGED <<co, log, drv, led, group, decided, mend, settled, ended, give, flight, used, gone, done>>
 
+\* The log is asked of a leader that was replaced without noticing, whose log ends before what is sealed.  Without AskAgain
+\* nothing is there, so nothing is left to prove; without KeepEpoch another broker says the same, so an election took it.
+\* With both nothing follows: a leader that can know is looked for.
+\* rows: FINISHING/SlotProven
+SlotUnseen(x, s) ==
+  /\ d[x].pc = "finish" /\ s \in d[x].todo
+  /\ used.w < MaxStale /\ ByCoordinator(s, Seal(x, s)) = "ask"
+  /\ used' = [used EXCEPT !.w = @ + 1]
+  /\ IF ~AskAgain THEN Looked(x, s, {}) ELSE IF ~KeepEpoch THEN Looked(x, s, {s}) ELSE UNCHANGED d
+  /\ UNCHANGED <<co, log, drv, led, group, decided, mend, settled, ended, give, flight, gone, done>>
+
 \* Missing markers: an open mending that is noted is committed; else a new one is begun, which aborts what a late attempt has open.
 Mend(x, s) ==
   /\ d[x].pc = "finish" /\ s \in d[x].todo /\ AwaitMarkers
@@ -556,7 +569,7 @@ Next ==
        \/ NewRun(x) \/ Look(x) \/ Settle(x) \/ MendDecision(x) \/ EndDecisionMend(x) \/ Fence(x) \/ Read(x) \/ Clear(x)
        \/ TasksFail(x) \/ Check(x) \/ Decide(x) \/ EndDecision(x) \/ AskDecision(x) \/ Abort(x)
        \/ Rewritten(x) \/ NoteEnded(x) \/ Return(x) \/ Crash(x) \/ Wrest(x)
-       \/ \E s \in Slots : WriteSlot(x, s) \/ EndSlot(x, s) \/ SlotEnded(x, s) \/ SlotProven(x, s) \/ Mend(x, s) \/ Rewrite(x, s)
+       \/ \E s \in Slots : WriteSlot(x, s) \/ EndSlot(x, s) \/ SlotEnded(x, s) \/ SlotProven(x, s) \/ SlotUnseen(x, s) \/ Mend(x, s) \/ Rewrite(x, s)
   \/ GiveUpRead \/ GiveUpAbort \/ Expire \/ TimeoutDriver
   \/ \E m \in flight : Late(m)
   \/ \E s \in Slots : Timeout(s) \/ Zombie(s)
