@@ -198,7 +198,8 @@ class ConsumerGroups:
 
     def _limited(self, group: ConsumerGroup) -> ConsumerGroup:
         limits = self._configs.limits(group.group_id, self.limits)
-        return group if group.limits == limits else replace(group, limits=limits)
+        same = group.limits is limits or group.limits == limits
+        return group if same else replace(group, limits=limits)
 
     def _may_upgrade(self, classic: Group) -> bool:
         if classic.state is GroupState.EMPTY:
@@ -270,12 +271,13 @@ class ConsumerGroups:
     def _goes_back(self, before: ConsumerGroup, after: ConsumerGroup) -> bool:
         """Whether a member has left and all others use the classic protocol, or the last static one that used this one
         has come back with the classic one."""
+        if before.members.keys() <= after.members.keys():
+            # Nobody has left. One that goes on under its id with the classic protocol changes the group when the next
+            # one leaves.
+            return False
         only_classic = 0 < len(after.members) == after.classics <= self._classic.limits.max_members
         fewer = len(after.members) < len(before.members)
-        # One that goes on under its id with the classic protocol changes the group when the next one leaves.
-        other = before.classics < len(before.members) and before.members.keys() != after.members.keys()
-        replaced = len(after.members) == len(before.members) and other
-        return self.limits.may_downgrade and only_classic and (fewer or replaced)
+        return self.limits.may_downgrade and only_classic and (fewer or before.classics < len(before.members))
 
     def _downgrade(self, before: ConsumerGroup, after: ConsumerGroup, now_ms: int) -> None:
         replaced = len(after.members) == len(before.members)

@@ -125,8 +125,11 @@ class Consumer:
     def due_ms(self) -> int:
         """From when on time alone removes it."""
         side = self.classic
-        also = (self.revoke_by_ms,) if side is None else (self.revoke_by_ms, side.join_by_ms, side.sync_by_ms)
-        return min((self.deadline_ms, *(each for each in also if each is not None)))
+        if side is None:
+            # Of each member at each heartbeat of any.
+            return self.deadline_ms if self.revoke_by_ms is None else min(self.deadline_ms, self.revoke_by_ms)
+        times = (self.deadline_ms, self.revoke_by_ms, side.join_by_ms, side.sync_by_ms)
+        return min(each for each in times if each is not None)
 
     def session_ms(self, limits: ConsumerLimits) -> int:
         """How long it may be silent: as it said itself, or as the broker says."""
