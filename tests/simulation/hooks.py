@@ -40,10 +40,12 @@ class CountedFaults(Faults):
         self.names: dict[int, str] = {}
         """Number of a fault -> the name under which it counts."""
 
-    def take(self, api_key: int, client_id: str, request: Message | None = None) -> Fault | None:
+    def take(
+        self, api_key: int, client_id: str, request: Message | None = None, broker: int | None = None
+    ) -> Fault | None:
         """The first fault that fires for this request."""
         self.seen[api_name(api_key)] += 1
-        fault = super().take(api_key, client_id, request)
+        fault = super().take(api_key, client_id, request, broker)
         if fault is not None:
             self._count(fault, api_name(api_key))
             if fault.fired >= fault.times:
@@ -51,10 +53,10 @@ class CountedFaults(Faults):
                 self._set[WireFault].remove(fault)
         return fault
 
-    async def alter(self, request: Message, response: Message, client_id: str) -> None:
+    async def alter(self, request: Message, response: Message, client_id: str, broker: int | None = None) -> None:
         """Alter the answer by every fault that fires for it."""
         before, began = [(fault, fault.fired) for fault in self._set[AnswerFault]], self.world.now
-        await super().alter(request, response, client_id)
+        await super().alter(request, response, client_id, broker)
         counted = [fault for fault, fired in before if fault.fired > fired]
         for fault in counted:
             self._count(fault, fault.api or "")
