@@ -43,6 +43,9 @@ class Scripted:
     def budget(self, total_ms: float) -> Budget:
         return Budget(total_ms)
 
+    def brokers(self) -> tuple[int, ...]:
+        return (1,)
+
     def coordinator_id(self, _kind: object, _key: str) -> int:
         return 1
 

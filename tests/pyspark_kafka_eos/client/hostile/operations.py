@@ -50,8 +50,8 @@ class Impatient(Cluster):
             raise PauseTooLong(f"{delay_ms} ms")
         time.sleep(min(delay_ms / 1000, PAUSE_S))
 
-    def call_any(self, request: Any, timeout_ms: float | None = None) -> Any:
-        return super().call_any(request, min(timeout_ms or LIMIT_MS, LIMIT_MS))
+    def call_any(self, request: Any, timeout_ms: float | None = None, but: Any = ()) -> Any:
+        return super().call_any(request, min(timeout_ms or LIMIT_MS, LIMIT_MS), but)
 
     def refresh_topics(self, names: Any, timeout_ms: float | None = None, new_topic_ms: int = 50) -> None:
         super().refresh_topics(names, min(timeout_ms or LIMIT_MS, LIMIT_MS), min(new_topic_ms, 50))
