@@ -250,6 +250,7 @@ matrix: $(VENV_STAMP) ## nightly | Python x pyspark x Apache Kafka x classic or 
 changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, versions or clocks in every moment of a batch
 	$(BIN)/python -m tests.changes --write
 	$(BIN)/python -m tests.simulation.witnesses --write
+	$(BIN)/python -m tests.simulation.lies --every 3 --write
 
 .PHONY: nightly
 nightly: parity chaos rules clusters security matrix changes docs soak cluster ## nightly | all that takes too long for every merge: the targets of this group
