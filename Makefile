@@ -97,7 +97,7 @@ $(MIDDLE_SPARK_CLASSES): $(MIDDLE_VENV_STAMP)
 IN_TEST := not simulation and not chaos and not parity and not long and not judged and not clusters
 
 .PHONY: test
-test: $(VENV_STAMP) $(SPARK_CLASSES) ## every day | the tests with Spark, on the embedded broker; 12 minutes on 2 cores, before every merge
+test: $(VENV_STAMP) $(SPARK_CLASSES) ## every day | the tests with Spark, on the embedded broker; 13 minutes on 2 cores, before every merge
 	$(BIN)/pytest $(BOTH_ENDS) -m "$(IN_TEST)"
 
 .PHONY: test-simulation
