@@ -60,6 +60,12 @@ BREACHES = {
             "if self.take_metadata(answer, names):",
             "if False:",
         ),
+        Planted(
+            "that another one lacks it ends the patience",
+            f"{CLUSTER}:Cluster._known_elsewhere",
+            "answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]",
+            "pass",
+        ),
     ),
     "C1: While a broker hangs": (
         Planted(
