@@ -79,7 +79,7 @@ lint: $(VENV_STAMP) ## every day | layout, lint, types, import floors
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 
 .PHONY: check
-check: lint ## every day | lint, and the unit tests; under a minute, before every commit
+check: lint ## every day | lint, and the unit tests; a minute and a half, before every commit
 	$(BIN)/pytest -q $(THREE_FILES) -m "not kafka and not spark and not simulation and not processes and not slow and not clusters and not long and not chaos"
 
 # Much of what a test with Spark costs is Java loading Spark's classes and Python compiling PySpark, so both are kept in each
