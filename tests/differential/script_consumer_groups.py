@@ -24,6 +24,20 @@ class Group:
         asked = [{"topic_id": None, "name": self.topic}]
         found = play.ask(None, "Metadata", 12, topics=asked, allow_auto_topic_creation=False)
         self.topic_id = found["topics"][0]["topic_id"]
+        self._wait_for_coordinators()
+
+    def _wait_for_coordinators(self) -> None:
+        """Until they know of the topic, which the metadata name a moment before: a member of another group gets it."""
+        asked: dict[str, Any] = {"group_id": self.play.name("group"), "member_id": "m"}
+        joining = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [self.topic], "topic_partitions": []}
+
+        def known() -> bool:
+            told = self.play.ask(None, "ConsumerGroupHeartbeat", _VERSION, **asked, member_epoch=0, **joining)
+            return bool(told["assignment"] and told["assignment"]["topic_partitions"])
+
+        self.play.wait_until(known, f"a group's coordinator knows {self.topic}")
+        self.play.ask(None, "ConsumerGroupHeartbeat", _VERSION, **asked, member_epoch=-1)
+        self.play.ask(None, "DeleteGroups", 2, groups_names=[asked["group_id"]])
 
     def beat(self, label: str, member: str, epoch: int, version: int = _VERSION, **fields: Any) -> list[int] | None:
         """ConsumerGroupHeartbeat; notes the codes, the epoch, and how many partitions it was told of. Returns them."""
@@ -73,6 +87,12 @@ class Group:
             topics=[{"name": self.topic, "partitions": [
                 {"partition_index": at, "committed_offset": 5, "committed_metadata": "m"} for at in partitions]}],
         )  # fmt: skip
+
+    def commit_within(self, txn: Transaction, label: str, member: str, epoch: int, offset: int) -> None:
+        """TxnOffsetCommit 3 of partition 0."""
+        self.play.commit_offset(
+            label, txn, self.name, offset, topic=self.topic, version=3, member=member, generation=epoch, metadata="t"
+        )
 
     def fetch(self, label: str, member: str | None, epoch: int) -> None:
         """OffsetFetch 9."""
@@ -213,14 +233,9 @@ def offsets_of_the_consumer_protocol(play: Play) -> None:
         group.fetch(f"{label} fetches", member, epoch)
     group.fetch("whoever fetches", None, -1)
     txn: Transaction = play.transaction()
-    named = {"transactional_id": txn.name, "producer_id": txn.who.producer_id, "producer_epoch": txn.who.epoch}
-    play.ask(None, "AddOffsetsToTxn", 3, group_id=group.name, **named)
+    play.add_offsets(None, txn, group.name)
     for label, member, epoch in (("before", "a", 1), ("a stranger", "x", 2), ("nobody", "", -1), ("a", "a", 2)):
-        play.ask(
-            f"in a transaction: {label}", "TxnOffsetCommit", 3, group_id=group.name, generation_id=epoch,
-            member_id=member, topics=[{"name": group.topic, "partitions": [
-                {"partition_index": 0, "committed_offset": 7, "committed_metadata": "t"}]}], **named,
-        )  # fmt: skip
+        group.commit_within(txn, f"in a transaction: {label}", member, epoch, 7)
     play.ended(txn, commit=True)
     group.fetch("after the transaction", "a", 2)
     topics = [{"name": group.topic, "partitions": [{"partition_index": 0}]}]
@@ -242,14 +257,9 @@ def a_member_that_was_removed_commits_under_its_new_epoch_what_it_read_before(pl
     group.commit("b commits", "b", 4, 0)
     group.join("a joins again", "a")
     txn: Transaction = play.transaction()
-    named = {"transactional_id": txn.name, "producer_id": txn.who.producer_id, "producer_epoch": txn.who.epoch}
-    play.ask(None, "AddOffsetsToTxn", 3, group_id=group.name, **named)
+    play.add_offsets(None, txn, group.name)
     for label, epoch in (("the epoch of then", 2), ("its new epoch", 5)):
-        play.ask(
-            f"a commits under {label}", "TxnOffsetCommit", 3, group_id=group.name, generation_id=epoch,
-            member_id="a", topics=[{"name": group.topic, "partitions": [
-                {"partition_index": 0, "committed_offset": 1, "committed_metadata": "t"}]}], **named,
-        )  # fmt: skip
+        group.commit_within(txn, f"a commits under {label}", "a", epoch, 1)
     play.ended(txn, commit=True)
     group.fetch("the offset has gone back", None, -1)
     group.describe("b has all")

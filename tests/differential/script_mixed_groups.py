@@ -7,27 +7,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from embedded_kafka.groups.machine.embedded_protocol import write_assignment
 from kafka_core.protocol.error_codes import Code
 from tests.differential.play import Play, Transaction
 from tests.differential.script import scenario
 from tests.differential.script_consumer_groups import PARTITIONS, Group
+from tests.embedded_kafka.groups.machine.consumer_tools import subscription
 
 _SESSION_MS = 30_000
-
-
-def _text(value: str) -> bytes:
-    return struct.pack(">h", len(value)) + value.encode()
-
-
-def subscription(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
-    """A ConsumerProtocolSubscription of version 1: topics, and what the member says that it owns."""
-    names = b"".join(map(_text, topics))
-    parts = b"".join(
-        _text(topic) + struct.pack(f">i{len(held)}i", len(held), *held) for topic, held in (owned or {}).items()
-    )
-    return (
-        struct.pack(">hi", 1, len(topics)) + names + struct.pack(">i", -1) + struct.pack(">i", len(owned or {})) + parts
-    )
 
 
 def assigned(assignment: bytes) -> list[int]:
@@ -137,18 +124,14 @@ class Mixed(Group):
         self.play.note(label, {"consumer": shown, "members": members, "targets": sorted(targets), "classic": classic})
 
 
-def stable_classic(group: Mixed, *who: str) -> int:
-    """The members alone in a classic group, with what the first of them assigned; the generation."""
-    play, generation = group.play, 0
-    group.enter("prepared: joins", who[0])
-    generation = group.play.transcript[-1][1]["generation_id"]
-    play.transcript.pop()
-    half = (
-        struct.pack(">hi", 1, 1) + _text(group.topic) + struct.pack(f">i{PARTITIONS}i", PARTITIONS, *range(PARTITIONS))
-    )
-    mine = [{"member_id": group.ids[who[0]], "assignment": half + struct.pack(">i", -1)}]
-    group.sync("classic: is assigned all", who[0], generation, assignments=mine)
-    return int(generation)
+def stable_classic(group: Mixed, who: str) -> int:
+    """The member alone in a classic group, which has assigned itself all; the generation."""
+    generation = group.enter("prepared: joins", who)
+    group.play.transcript.pop()
+    whole = write_assignment([(group.topic, range(PARTITIONS))], 1)
+    mine = [{"member_id": group.ids[who], "assignment": whole}]
+    group.sync("classic: is assigned all", who, generation, assignments=mine)
+    return generation
 
 
 @scenario(consumer_protocol=True)
@@ -216,19 +199,14 @@ def offsets_of_both_protocols(play: Play) -> None:
             group.commit(f"{label} commits, version {version}", member, epoch, 0, version=version)
         group.fetch(f"{label} fetches", member or None, epoch)
     txn: Transaction = play.transaction()
-    named = {"transactional_id": txn.name, "producer_id": txn.who.producer_id, "producer_epoch": txn.who.epoch}
-    play.ask(None, "AddOffsetsToTxn", 3, group_id=group.name, **named)
+    play.add_offsets(None, txn, group.name)
     for label, member, epoch in (
         ("before", c, first - 1),
         ("a stranger", "x", first),
         ("nobody", "", -1),
         ("c", c, first),
     ):
-        play.ask(
-            f"in a transaction: {label}", "TxnOffsetCommit", 3, group_id=group.name, generation_id=epoch,
-            member_id=member, topics=[{"name": group.topic, "partitions": [
-                {"partition_index": 0, "committed_offset": 7, "committed_metadata": "t"}]}], **named,
-        )  # fmt: skip
+        group.commit_within(txn, f"in a transaction: {label}", member, epoch, 7)
     play.ended(txn, commit=True)
     group.fetch("after the transaction", None, -1)
 

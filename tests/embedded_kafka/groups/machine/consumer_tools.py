@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from embedded_kafka.groups.machine.consumer_events import AnswerBeat, Beat, Catalogue, ClassicJoin
 from embedded_kafka.groups.machine.consumer_moves import ConsumerEvent, handle
@@ -32,10 +34,15 @@ def beat(member_id: str, epoch: int, *, now_ms: int = NOW, **more: object) -> Be
     return Beat(now_ms, member_id, epoch, "client", "/127.0.0.1", **(facts | more))  # type: ignore[arg-type]
 
 
-def subscription(*topics: str) -> bytes:
-    """A ConsumerProtocolSubscription of version 1, of a member that owns nothing."""
-    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
-    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, 0)
+def subscription(*topics: str, owned: Mapping[str, Sequence[int]] = MappingProxyType({})) -> bytes:
+    """A ConsumerProtocolSubscription of version 1: topics, and what the member says that it owns."""
+    names = b"".join(map(_text, topics))
+    parts = b"".join(_text(topic) + struct.pack(f">i{len(held)}i", len(held), *held) for topic, held in owned.items())
+    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, len(owned)) + parts
+
+
+def _text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
 
 
 def classic_joining(
