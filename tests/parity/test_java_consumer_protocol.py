@@ -64,6 +64,13 @@ class Verifiable:
         )
 
 
+def a_group_at(broker: Broker) -> tuple[str, str]:
+    """A topic and a group's name; skips where the broker does not offer the protocol."""
+    if broker.name.endswith(NEWEST_ZOOKEEPER_KAFKA):
+        pytest.skip(f"{NEWEST_ZOOKEEPER_KAFKA} does not offer KIP-848")
+    return new_topic(broker, PARTITIONS), new_name("group")
+
+
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as opened:
@@ -73,9 +80,7 @@ def stack() -> Iterator[ExitStack]:
 def test_two_java_consumers_share_a_topic_and_one_takes_over_what_the_other_leaves(
     broker: Broker, tmp_path: Path, stack: ExitStack
 ) -> None:
-    if broker.name.endswith(NEWEST_ZOOKEEPER_KAFKA):
-        pytest.skip(f"{NEWEST_ZOOKEEPER_KAFKA} does not offer KIP-848")
-    topic, group = new_topic(broker, PARTITIONS), new_name("group")
+    topic, group = a_group_at(broker)
 
     def fill() -> None:
         for partition in range(PARTITIONS):
@@ -105,9 +110,7 @@ def test_a_group_of_java_consumers_changes_its_protocol_and_back_while_it_reads(
     broker: Broker, tmp_path: Path, stack: ExitStack
 ) -> None:
     """One consumer after the other is replaced, as in a rolling restart: classic, both, consumer, both, classic."""
-    if broker.name.endswith(NEWEST_ZOOKEEPER_KAFKA):
-        pytest.skip(f"{NEWEST_ZOOKEEPER_KAFKA} does not offer KIP-848")
-    topic, group = new_topic(broker, PARTITIONS), new_name("group")
+    topic, group = a_group_at(broker)
     read: list[Verifiable] = []
 
     def replace(old: Verifiable | None, other: Verifiable | None, protocol: str) -> Verifiable:

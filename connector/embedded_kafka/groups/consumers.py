@@ -211,9 +211,9 @@ class ConsumerGroups:
         if classic.state is GroupState.EMPTY:
             return ConsumerGroup(classic.group_id, self.limits)
         try:
-            asked = subscriptions_of(classic).values()
-            topics = existing(frozenset(name for each in asked for name in each.topics), "").topics
-            return to_consumer(classic, self.limits, topics, now_ms)
+            asked = subscriptions_of(classic)
+            topics = existing(frozenset(name for each in asked.values() for name in each.topics), "").topics
+            return to_consumer(classic, asked, self.limits, topics, now_ms)
         except NotConsumers as error:
             raise Refused(
                 Code.GROUP_ID_NOT_FOUND, f"Group {classic.group_id} cannot become a consumer group: {error}"

@@ -17,7 +17,7 @@ from embedded_kafka.groups.machine.consumer_value import ConsumerLimits
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.settings.settings import show
-from embedded_kafka.settings.topic_configs import ConfigType, Setting, checked_value
+from embedded_kafka.settings.topic_configs import ConfigType, Setting, checked_values
 from embedded_kafka.storage import read_json, write_json
 from kafka_core.errors import LogDamaged
 from kafka_core.protocol.error_codes import Code
@@ -75,13 +75,7 @@ class GroupConfigs:
 
     def configure(self, group_id: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         """Set the group's configurations to exactly these. Refused(INVALID_CONFIG), with nothing changed."""
-        checked = {}
-        for name, value in configs.items():
-            setting = GROUP_SETTINGS.get(name)
-            if setting is None:
-                raise Refused(Code.INVALID_CONFIG, f"Unknown group config name: {name}")
-            if value is not None:
-                checked[name] = checked_value(name, setting, value)
+        checked = checked_values("group", GROUP_SETTINGS, configs)
         session, heartbeat = (int(checked.get(name, self._shown[name])) for name in (SESSION, HEARTBEAT))
         if session <= heartbeat:
             raise Refused(Code.INVALID_CONFIG, f"{SESSION} must be greater than {HEARTBEAT}")

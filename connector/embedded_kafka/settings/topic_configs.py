@@ -161,13 +161,7 @@ _CODECS: dict[str, int | None] = {
 def check(configs: Mapping[str, str | None]) -> dict[str, str]:
     """The given values, checked and in Kafka's form; a null value means the default and is left out.
     Refused(INVALID_CONFIG)."""
-    checked: dict[str, str] = {}
-    for name, value in configs.items():
-        setting = SETTINGS.get(name)
-        if setting is None:
-            raise Refused(Code.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        if value is not None:
-            checked[name] = checked_value(name, setting, value)
+    checked = checked_values("topic", SETTINGS, configs)
     if _CODECS[checked.get("compression.type", "producer")] and not codecs.installed():
         raise codecs.missing(Code.INVALID_CONFIG, f"compression.type={checked['compression.type']}")
     shortest, longest = (
@@ -203,7 +197,20 @@ def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
     )
 
 
-def checked_value(name: str, setting: Setting, given: str) -> str:
+def checked_values(kind: str, settings: Mapping[str, Setting], configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The given values of a `kind` of resource with these settings, checked and in Kafka's form; a null value means the
+    default and is left out. Refused(INVALID_CONFIG)."""
+    checked: dict[str, str] = {}
+    for name, value in configs.items():
+        setting = settings.get(name)
+        if setting is None:
+            raise Refused(Code.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
+        if value is not None:
+            checked[name] = _checked_value(name, setting, value)
+    return checked
+
+
+def _checked_value(name: str, setting: Setting, given: str) -> str:
     """The value in Kafka's canonical form: without blanks, numbers as numbers."""
     value, problem = given.strip(), ""
     if setting.type in (ConfigType.INT, ConfigType.LONG):

@@ -96,11 +96,13 @@ def _judge(document: yaml.Node) -> None:
             raise _not_ours("an alias stands for what contains it", node)
         above.append(node)
         if isinstance(node, yaml.MappingNode):
-            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            names: set[str] = set()
             for key, value in node.value:
                 # "<<" takes in another mapping, and may take in several.
-                if isinstance(key, yaml.ScalarNode) and key.value != "<<" and names.count(key.value) > 1:
-                    raise _not_ours(f"{key.value} stands twice", [k for k, _ in node.value if k.value == key.value][1])
+                if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                    if key.value in names:
+                        raise _not_ours(f"{key.value} stands twice", key)
+                    names.add(key.value)
                 visit(key)
                 visit(value)
         else:

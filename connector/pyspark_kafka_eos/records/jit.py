@@ -119,8 +119,9 @@ def cache_directory() -> Path | None:
     In order: NUMBA_CACHE_DIR, the user's cache directory, the temporary directory (Spark's workers often run without a
     home). Named after the sources and numba's version, so that an upgrade never runs the machine code of the old one.
     """
+    name = f"kernels-{_sources_digest()}"
     for root in _roots():
-        directory = Path(os.path.realpath(root)) / f"kernels-{_sources_digest()}"
+        directory = Path(os.path.realpath(root)) / name
         with suppress(OSError):
             if _made_safe(directory) and (is_writable(directory) or _is_filled(directory)):
                 return directory

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import struct
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
@@ -58,9 +57,7 @@ def leaving(world: World, member_id: str = "a") -> Coroutine[Any, Any, AnswerBea
 
 def entering(world: World, member_id: str = "", *owned: int, **more: Any) -> Coroutine[Any, Any, AnswerJoin]:
     """JoinGroup of a member of the classic protocol that says what it owns."""
-    metadata = subscription("t")[:-4] + struct.pack(">i", bool(owned))
-    if owned:
-        metadata += struct.pack(f">h1si{len(owned)}i", 1, b"t", len(owned), *owned)
+    metadata = subscription("t", owned={"t": owned} if owned else {})
     facts: dict[str, Any] = {"protocols": [("range", metadata)], "existing": existing, **more}
     return world.join("g", member_id, **facts)
 

@@ -43,7 +43,8 @@ def on_classic_sync(group: ConsumerGroup, event: Sync) -> _Step:
     member = _member(group, event)
     if isinstance(member, GroupRefusal):
         return group, (AnswerSync(event.ticket, member),)
-    side, (name, metadata) = _side(member), _side(member).protocols[0]
+    side = _side(member)
+    name, metadata = side.protocols[0]
     if event.protocol_type not in (None, CONSUMER) or event.protocol_name not in (None, name):
         return group, (AnswerSync(event.ticket, GroupRefusal.INCONSISTENT_GROUP_PROTOCOL),)
     if _newest(group) > member.epoch and member.phase is not Phase.UNREVOKED_PARTITIONS:

@@ -51,10 +51,15 @@ def subscriptions_of(group: Group) -> dict[str, Subscription]:
     }
 
 
-def to_consumer(group: Group, limits: ConsumerLimits, topics: Mapping[str, Subscribed], now_ms: int) -> ConsumerGroup:
+def to_consumer(
+    group: Group,
+    asked: Mapping[str, Subscription],
+    limits: ConsumerLimits,
+    topics: Mapping[str, Subscribed],
+    now_ms: int,
+) -> ConsumerGroup:
     """A classic group of consumers as one of the consumer protocol, in which every member has what it was assigned
-    last. `topics`: what exists of its members' subscriptions. NotConsumers."""
-    asked = subscriptions_of(group)
+    last. `asked`: its `subscriptions_of`; `topics`: what exists of them. NotConsumers."""
     members = {each: _consumer(group, member, asked[each], topics, now_ms) for each, member in group.members.items()}
     return settled(
         ConsumerGroup(
