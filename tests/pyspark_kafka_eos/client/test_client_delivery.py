@@ -92,8 +92,12 @@ def test_no_more_than_five_produce_requests_are_on_their_way(
     before = proxy.produce_requests
     proxy.arm(requests=6, written=6)
     values = [b"%04d" % number * (MAX_REQUEST_BYTES // 6) for number in range(12)]
+    # All twelve wait when the loop comes to them: one by one, a sixth is not even given to it.
+    all_wait = threading.Event()
+    through_proxy.network.on_loop(all_wait.wait)
     for number, value in enumerate(values):
         send(producer, TopicPartition(topic, number % partitions), [value])
+    all_wait.set()
     proxy.wait_for_withheld(5)
     # Other requests of the same network loop, sent and answered: time enough for a sixth.
     let_the_loop_run(producer)
