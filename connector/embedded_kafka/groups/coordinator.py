@@ -58,6 +58,9 @@ EXPIRY_CHECK_INTERVAL_MS = 600_000
 tenth, a client that has just received its member id could find its group gone; at ten times,
 tools would list unused groups."""
 
+_LAST_MS = 2**63 - 1
+"""The latest time that the log of the offsets can hold."""
+
 
 class GroupCoordinator:
     """The groups of the partitions of `__consumer_offsets` that the broker leads.
@@ -311,7 +314,9 @@ class GroupCoordinator:
         if isinstance(member, Consumer) and member.classic is None and not knows_epochs:
             raise Refused(Code.UNSUPPORTED_VERSION, "members of the consumer protocol commit with OffsetCommit 9")
         self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id), offsets)
-        return self._commit(group, offsets, NEVER if retention_ms == -1 else now_ms + retention_ms, now_ms)
+        # The log has 64 bits for the end of the retention, which is added to a time of now.
+        expire_ms = NEVER if retention_ms == -1 else min(now_ms + retention_ms, _LAST_MS)
+        return self._commit(group, offsets, expire_ms, now_ms)
 
     async def txn_commit_offsets(
         self,

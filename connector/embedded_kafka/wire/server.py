@@ -161,13 +161,19 @@ def _judge(value: Any, struct_field: Any, version: int, header: RequestHeader, e
         if inner is None:
             if field.nullable_for_version_q(version) or field.tagged_field_q(version) or field.type_str == "uuid":
                 continue
-            raise MalformedRequest(f"a request's {name} is null", {"api_key": header.api_key, "api_version": version})
+            raise _null(f"a request's {name}", version, header)
         if field.is_array():
             elements += len(inner)
             judge_count(elements, header)
+            if not field.is_struct_array() and field.array_of.type_str == "string" and None in inner:
+                raise _null(f"an element of a request's {name}", version, header)
         if field.is_struct_array():
             for item in inner:
                 elements = _judge(item, field.array_of, version, header, elements)
         elif field.is_struct():
             elements = _judge(inner, field, version, header, elements)
     return elements
+
+
+def _null(what: str, version: int, header: RequestHeader) -> MalformedRequest:
+    return MalformedRequest(f"{what} is null", {"api_key": header.api_key, "api_version": version})

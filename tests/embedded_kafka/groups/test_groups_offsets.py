@@ -465,6 +465,18 @@ def test_an_old_clients_own_retention_is_kept() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2**40])
+def test_a_retention_beyond_the_end_of_time_keeps_the_offset(retention_ms: int) -> None:
+    async def story() -> None:
+        world = World(offsets_retention_ms=DAY_MS)
+        await world.groups.commit_offsets("g", [offset(1)], retention_ms=retention_ms)
+        world.restart()
+        world.pass_time(1000 * DAY_MS)
+        assert await world.committed() == 1
+
+    run(story)
+
+
 def test_an_expiry_that_the_log_refuses_is_tried_again() -> None:
     async def story() -> None:
         world = World(offsets_retention_ms=DAY_MS)

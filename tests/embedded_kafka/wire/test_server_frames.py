@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from embedded_kafka.wire.server import (
     REQUESTS,
     CreateTopicsRequest,
+    DescribeConfigsRequest,
     FetchRequest,
     MalformedRequest,
     Message,
@@ -83,6 +85,36 @@ def test_null_where_nothing_may_be_null_is_refused() -> None:
     begin = parse_header(memoryview(frame)).body_at
     with pytest.raises(MalformedRequest, match="topics is null"):
         read(frame[:begin] + b"\xff\xff\xff\xff" + frame[begin + 4 :])
+
+
+def text_arrays() -> list[tuple[Any, str]]:
+    """Requests of the broker, and a field of each that is an array of texts."""
+    named = [(each, name, field) for each in REQUESTS.values() for name, field in each._struct.fields.items()]
+    return [
+        (each, name)
+        for each, name, field in named
+        if field.is_array() and not field.is_struct_array() and field.array_of.type_str == "string"
+    ]
+
+
+@pytest.mark.parametrize(("request_class", "name"), text_arrays(), ids=lambda each: getattr(each, "__name__", each))
+def test_null_in_an_array_of_texts_is_refused_in_every_version(request_class: Any, name: str) -> None:
+    """Kafka's generated readers refuse it, too (`was serialized as null`)."""
+    field, played = request_class._struct.fields[name], 0
+    for version in range(request_class.max_version + 1):
+        if field.for_version_q(version) and not field.tagged_field_q(version):
+            played += 1
+            with pytest.raises(MalformedRequest, match=f"an element of a request's {name} is null"):
+                read(framed(request_class(version=version, **{name: ["a", None]})))
+    assert played
+
+
+def test_null_in_an_array_of_texts_further_in_is_refused() -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name="t", configuration_keys=["a", None]
+    )
+    with pytest.raises(MalformedRequest, match="an element of a request's configuration_keys is null"):
+        read(framed(DescribeConfigsRequest(version=4, resources=[resource])))
 
 
 def test_null_where_the_protocol_has_a_meaning_for_it_is_read() -> None:
