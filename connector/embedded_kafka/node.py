@@ -22,6 +22,7 @@ from embedded_kafka.cluster.life import Killed, Started
 from embedded_kafka.cluster.outlook import Outlook
 from embedded_kafka.connections.connection import Connection
 from embedded_kafka.connections.listener import Listener
+from embedded_kafka.connections.lobby import Lobby
 from embedded_kafka.connections.receive_buffers import ReceiveBuffers
 from embedded_kafka.connections.unread import SMALL_BYTES
 from embedded_kafka.context import Context
@@ -87,6 +88,7 @@ class Node:
         self._older = older
         self._listener: Listener | None = None
         self._connections: dict[Connection, None] = {}
+        self._lobby = Lobby(config.max_connections)
 
     @property
     def coordinators(self) -> Coordinators:
@@ -127,11 +129,14 @@ class Node:
         if len(self._connections) >= self.parts.config.max_connections:
             return False
         self._connections[connection] = None
+        if connection.unknown:
+            self._lobby.enter(connection)
         return True
 
     def disconnected(self, connection: Connection) -> None:
         """The connection is closed."""
         self._connections.pop(connection, None)
+        self._lobby.leave(connection)
 
     async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
         """Process one frame; its answer, or None where the client wants none.

@@ -38,6 +38,8 @@ so they are received without a copy. A length without its bytes takes no more th
 _WAITING_AT_MOST = 8
 """Frames that are read ahead while one is processed. Clients have five in flight; TCP slows down a client
 that sends more, the broker does not reject it."""
+_WAITING_BEFORE_LOGIN = 1
+"""The same while the client has not logged in: a login is one message after another, and strangers hold little."""
 _PART_BYTES = 1024 * 1024
 """How much of an answer is written at once. The operating system takes up to a few MB; the
 transport copies the rest."""
@@ -76,7 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         self._buffers = buffers
         self._unread = unread
         self._number = number
-        self._host = ""
+        self.host = ""
+        """The client's address."""
         self._session = session
         self._principal = ANONYMOUS
         self._transport: asyncio.Transport | None = None
@@ -101,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("",)
-        self._host = str(peer[0])
+        self.host = str(peer[0])
         self._principal = principal_of(transport)
         transport.set_write_buffer_limits(high=SMALL_BYTES)
         if not self._server.admit(self):
@@ -155,6 +158,11 @@ class Connection(asyncio.BufferedProtocol):
         """The client is reading again."""
         self._writable.set()
 
+    @property
+    def unknown(self) -> bool:
+        """Whether the client has to log in and has not."""
+        return self._session is not None and self._session.unknown
+
     def unsent_bytes(self) -> int:
         """Bytes of the answer that the operating system has not taken yet."""
         buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -166,8 +174,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def cut_off(self, reason: str) -> None:
         """Close at once and discard what has not been sent."""
-        log.warning("closing connection %d from %s: %s", self._number, self._host, reason)
+        log.warning("closing connection %d from %s: %s", self._number, self.host, reason)
         self._abort()
+        # The event loop tells of the end later, and the place is free now: many may come in one of its rounds.
+        self.connection_lost(None)
 
     def _cut(self) -> None:
         at = 0
@@ -177,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
                 size,
                 int.from_bytes(self._view[at + 4 : at + 6], "big", signed=True),
                 self._config,
-                known=self._session is None or not self._session.unknown,
+                known=not self.unknown,
             )
             begin, end = at + 4, at + 4 + size
             if end <= self._have:
@@ -198,7 +208,8 @@ class Connection(asyncio.BufferedProtocol):
     def _received(self, frame: memoryview) -> None:
         self._frames.append(frame)
         self._arrived.set()
-        if len(self._frames) >= _WAITING_AT_MOST and self._transport is not None and not self._paused:
+        at_most = _WAITING_BEFORE_LOGIN if self.unknown else _WAITING_AT_MOST
+        if len(self._frames) >= at_most and self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
@@ -225,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
             raise
         except Exception:
             # A bug in the broker: this client gets no answer, the others continue.
-            log.exception("closing connection %d from %s after an error of the broker", self._number, self._host)
+            log.exception("closing connection %d from %s after an error of the broker", self._number, self.host)
             self._abort()
 
     async def _send(self) -> None:
@@ -247,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
     def _context(self, client_id: str | None) -> Context:
         session = self._session
         principal = self._principal if session is None else session.principal
-        return Context(self._number, client_id or "", self._host, principal, session)
+        return Context(self._number, client_id or "", self.host, principal, session)
 
     def _resume(self) -> None:
         self._paused = False
@@ -256,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def _give_up(self, error: Disconnect) -> None:
-        log.warning("closing connection %d from %s: %s", self._number, self._host, error.reason)
+        log.warning("closing connection %d from %s: %s", self._number, self.host, error.reason)
         if self._transport is not None:
             if error.last_bytes:
                 self._transport.write(error.last_bytes)
