@@ -6,12 +6,15 @@ Does not know: sockets, Spark, Kafka's numeric codes (`protocol.error_codes` map
 Invariants:
 - Every class pickles and unpickles to an equal error (Spark carries errors between processes): the message
   and the facts are the only constructor arguments, and both reach `Exception.__init__`.
+- A message has no character that does something else than to be read, also where it repeats what others have said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
+
+from kafka_core.foreign_text import Lines, harmless
 
 Fact = str | int | float | bool | None | tuple["Fact", ...]
 
@@ -30,14 +33,14 @@ class ExactlyOnceError(Exception):
     """
 
     def __init__(self, message: str, facts: Mapping[str, Fact] | None = None) -> None:
-        self.message = message
+        self.message = harmless(message)
         self.facts: dict[str, Fact] = dict(facts or {})
-        super().__init__(message, self.facts)
+        super().__init__(self.message, self.facts)
 
     def __str__(self) -> str:
         if not self.facts:
             return self.message
-        return f"{self.message} [{', '.join(f'{name}={value}' for name, value in self.facts.items())}]"
+        return f"{self.message} [{harmless(', '.join(f'{name}={value}' for name, value in self.facts.items()))}]"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExactlyOnceError) and type(self) is type(other) and self.args == other.args
@@ -63,7 +66,8 @@ class OptionsError(UserError):
         """One error for all problems, a line each. The first problem is on the first line, because many logs keep only
         that.
         `said`: what they prevent, without a colon."""
-        return cls(f"{said}: " + "\n".join(problems))
+        first, *others = problems
+        return cls(Lines.joined([f"{said}: {first}", *others]))
 
     def problems(self) -> list[str]:
         """Those of `listing`."""

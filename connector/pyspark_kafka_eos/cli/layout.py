@@ -4,6 +4,7 @@ Owns: the widths of columns, the columns that a narrow terminal omits, the line 
 Does not know: the meaning of the rows, where lines are printed.
 Invariants:
 - No word is broken, so copied text is complete. A word longer than the terminal gets a line of its own.
+- A value is shown without control characters, whoever wrote it; only `Lines` break a line.
 - A column is omitted only if its table allows it and the rows would not fit otherwise.
 """
 
@@ -17,6 +18,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from kafka_core.foreign_text import harmless
+
 _GAP = "  "
 _LABEL = "dim"
 
@@ -27,6 +30,9 @@ class Cell:
 
     text: str = ""
     style: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", harmless(self.text))
 
 
 @dataclass
@@ -155,6 +161,9 @@ class Said:
     text: str
     style: str = ""
     indent: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", harmless(self.text))
 
 
 class Sheet:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.text import Text
 
+from kafka_core.foreign_text import Lines
 from pyspark_kafka_eos.cli.documents import Document
 from pyspark_kafka_eos.cli.layout import Cell, Grid, Part, Said, Sheet
 from pyspark_kafka_eos.model.said_times import span
@@ -216,7 +217,7 @@ def _done(document: Document) -> Sheet:
         return Sheet(Said("no transaction is open: there was nothing to do"))
     table = Grid(("id", "outcome", "what is known"))
     for (outcome, detail), alike in groupby(document["done"], key=lambda each: (each["outcome"], each["detail"])):
-        table.add("\n".join(each["transactional_id"] for each in alike), _status(outcome), detail)
+        table.add(Lines.joined(each["transactional_id"] for each in alike), _status(outcome), detail)
     return Sheet(table)
 
 
@@ -249,7 +250,7 @@ def _migrated(document: Document) -> Sheet:
     for each in document["missing"]:
         table.add(_status("missing"), each["name"], each["what"])
     for each in document["refused"]:
-        table.add(_status("refused"), "\n".join(each["names"]), each["why"])
+        table.add(_status("refused"), Lines.joined(each["names"]), each["why"])
     counts = ", ".join(
         f"{len(document[part])} {word}"
         for part, word in (
@@ -265,7 +266,7 @@ def _migrated(document: Document) -> Sheet:
 def _error(error: dict[str, Any]) -> Sheet:
     facts = ", ".join(f"{name}={value}" for name, value in error["facts"].items())
     return Sheet(
-        Said(f"{error['class']}: {error['message']}", "red"),
+        Said(Lines(f"{error['class']}: {error['message']}"), "red"),
         *([Said(f"[{facts}]", "dim")] if facts else []),
         Said(f"who acts: {error['who_acts']}", "dim"),
     )

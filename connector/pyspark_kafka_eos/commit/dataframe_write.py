@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from kafka_core import runtime
 from kafka_core.errors import DecisionBroken, ExactlyOnceError, PipelineConflict, TransactionTooOld
+from kafka_core.foreign_text import told
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.drivers import pipeline_driver
 from pyspark_kafka_eos.commit.handover import Handover, finish, give_up
@@ -179,7 +180,7 @@ def compare(begun: Begun, seals: Sequence[Seal], failures: Sequence[ExactlyOnceE
                 "records": again.records,
             },
         )
-    log.warning("%s", said)
+    told(log, said)
 
 
 def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:

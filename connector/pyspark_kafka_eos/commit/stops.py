@@ -18,6 +18,7 @@ from kafka_core.errors import (
     NondeterministicPlan,
     OutcomeUnknown,
 )
+from kafka_core.foreign_text import Lines
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.commit.machine import events as ev
 
@@ -90,11 +91,14 @@ def _unknowable(effect: ev.StopBroken, facts: Mapping[str, Fact], why: Mapping[i
         + (f": {said}" if (said := why.get(seal.slot)) else "")
         for seal in effect.unknown
     ]
-    return DecisionBroken(
+    what = (
         "the outcome of decided slots is unknown: neither the coordinator nor the log has it; what of the "
         "other slots is committed stays committed and nothing is skipped. If retention or somebody deleted their records or their topic, check with the readers of "
         "the topics whether they were there, and set adopt.checkpoint=true once: the batch then counts as "
-        "committed, none of it is written again, and missing records stay missing:\n" + "\n".join(lines),
+        "committed, none of it is written again, and missing records stay missing:"
+    )
+    return DecisionBroken(
+        Lines.joined([what, *lines]),
         {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_core.foreign_text import Lines
 from pyspark_kafka_eos.cli.layout import Cell, Grid, Said, Sheet
 
 COLUMNS = ("id", "state", "producer", "why")
@@ -73,7 +74,7 @@ def test_rows_that_come_later_stand_under_the_same_heads() -> None:
 
 def test_several_lines_of_a_value_stay_several() -> None:
     table = Grid(("ids", "outcome"))
-    table.add("p.0\np.1", "refused")
+    table.add(Lines.joined(["p.0", "p.1"]), "refused")
 
     assert lines(table, 80) == ["ids  outcome", "p.0  refused", "p.1"]
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_core.errors import ExactlyOnceError, UnknownTopic
+from kafka_core.foreign_text import told
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
@@ -155,9 +156,7 @@ def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> tuple[str, ...]:
     except ExactlyOnceError as error:
         log.info("could not check whether all written records are still there: %s", error)
         return ()
-    for warning in warnings:
-        log.warning("%s", warning)
-    return tuple(warnings)
+    return tuple(told(log, each) for each in warnings)
 
 
 def _ids(cluster: Cluster, seal: Seal, gone: Collection[TopicPartition]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_core.errors import PipelineConflict
+from kafka_core.foreign_text import told
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.commit.ledger.lost import unnamed_commits
 from pyspark_kafka_eos.commit.ledger.reader import LedgerView
@@ -157,8 +158,7 @@ def judge_earlier(
             f"checkpoint's offset log has {checkpoint} for it now; by adopt.checkpoint=true the query reads on from there, so rows between "
             "both are written again or left out"
         )
-        log.warning("%s", warning)
-        return (warning,)
+        return (told(log, warning),)
     raise PipelineConflict(
         f"the checkpoint's offset log has other source offsets for batch {newest.batch_id} than the batch was committed with: the checkpoint "
         f"has {checkpoint}, the ledger has {committed}; the offset log was edited, or comes from another place. Nothing was written: batch "
@@ -201,8 +201,7 @@ def judge_adopted(
             f"batch {batch_id} begins elsewhere than batch {newest.batch_id} of the query that had pipeline {options.pipeline!r} before ended: "
             f"{places}; by adopt.without.batch={newest.batch_id} rows in between come twice, or not at all"
         )
-        log.warning("%s", warning)
-        return (warning,)
+        return (told(log, warning),)
     raise PipelineConflict(
         f"batch {batch_id} of this checkpoint begins elsewhere than batch {newest.batch_id} ended, the last one of the query that had pipeline "
         f"{options.pipeline!r} before: {places}; nothing was written: rows in between would come twice, or not at all. A start that was refused has "
@@ -297,8 +296,7 @@ def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[
         f"up to batch {last.batch_id} pipeline {options.pipeline!r} wrote to {', '.join(sorted(written))}; from now on "
         f"it writes to {topic}"
     )
-    log.warning("%s", warning)
-    return (warning,)
+    return (told(log, warning),)
 
 
 def warn_of_expired(seals: Sequence[Seal]) -> tuple[str, ...]:
@@ -309,6 +307,4 @@ def warn_of_expired(seals: Sequence[Seal]) -> tuple[str, ...]:
         "the setting, or refuse such rows with on.expired.record=refuse"
         for each in Expired.of_all(each for seal in seals for each in seal.expired)
     ]
-    for warning in warnings:
-        log.warning("%s", warning)
-    return tuple(warnings)
+    return tuple(told(log, each) for each in warnings)

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from kafka_core.errors import DecisionBroken, Fact
+from kafka_core.foreign_text import told
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.options import SinkOptions
@@ -50,8 +51,7 @@ def leave(
             f"{missing} of the {decision.records} records of batch {decision.batch_id} of query {decision.query_id} are given up, because "
             f"adopt.without.batch={decision.batch_id} says so; the batch ended at source offsets {ended or 'that it has not'}"
         )
-        log.warning("%s", warning)
-        return warning
+        return told(log, warning)
     facts: dict[str, Fact] = {
         "pipeline": options.pipeline,
         "batch": decision.batch_id,

@@ -27,6 +27,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from kafka_core.errors import LedgerUnreadable, PipelineConflict
+from kafka_core.foreign_text import told
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.notes import Began, Renamed
@@ -227,8 +228,7 @@ def warn_of_gap(
         warning += (
             f"; the checkpoint's source offsets are of cluster {', '.join(elsewhere)}, this sink's cluster is {mine_is}"
         )
-    log.warning("%s", warning)
-    return (warning,)
+    return (told(log, warning),)
 
 
 __all__ = ["admit", "known_elsewhere", "warn_of_gap"]
