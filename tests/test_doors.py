@@ -1,7 +1,7 @@
 """The rules on imports that import-linter cannot state: it sees a library as one whole.
 
-kafka-python has two halves: messages (`kafka.protocol`), with one door in each house, and connections (`kafka.net`),
-with one door.
+Of kafka-python only the messages are used (`kafka.protocol`), behind one door in each house. Its connections and the
+errors of them are nobody's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parent.parent / "connector"
-DOORS = {
-    "kafka.protocol": {"embedded_kafka/wire", "kafka_core/protocol", "pyspark_kafka_eos/client/wire"},
-    "kafka.net": {"pyspark_kafka_eos/client/net"},
-}
+DOORS = {"embedded_kafka/wire", "kafka_core/protocol"}
 
 
 def imports_of(source: str) -> set[str]:
@@ -42,13 +39,19 @@ def reaches(names: set[str], library: str) -> bool:
     return any(name == library or name.startswith(library + ".") for name in names)
 
 
-@pytest.mark.parametrize("library", DOORS)
-def test_each_half_of_kafka_python_is_imported_behind_its_own_doors_only(library: str) -> None:
-    doors = {path for path, names in imports_of_modules().items() if reaches(names, library)}
+def test_the_messages_are_imported_behind_their_doors_only() -> None:
+    behind = {path for path, names in imports_of_modules().items() if reaches(names, "kafka.protocol")}
 
-    assert {next((door for door in DOORS[library] if path.startswith(f"{door}/")), path) for path in doors} == DOORS[
-        library
-    ]
+    assert {next((door for door in DOORS if path.startswith(f"{door}/")), path) for path in behind} == DOORS
+
+
+def test_nothing_else_of_the_library_is_imported() -> None:
+    others = {
+        path: sorted(name for name in names if reaches({name}, "kafka") and not reaches({name}, "kafka.protocol"))
+        for path, names in imports_of_modules().items()
+    }
+
+    assert not {path: names for path, names in others.items() if names}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ MOST_MODULES = 4
 """A search for a name in five modules and more finds everything and nothing."""
 
 PYTHONS = {
+    "abort": "asyncio's transports, and pyspark's DataSourceWriter; Kafka's producers have it too",
     "close": "files, sockets and generators",
     "flush": "files; Kafka's producers have it too",
     "get": "mappings",
@@ -27,6 +28,9 @@ PYTHONS = {
 
 OURS = {
     "broken_invariant": "`kafka_core.table.Validated`: what is wrong with a machine's value",
+    "auth_bytes": "`client.net.exchange.Mechanism`: the next message of a login",
+    "is_done": "the same: whether no message is left",
+    "receive": "the same: the broker's answer to a message",
     "commit": "`commit.drivers.Driver`, `client.writing.producer.Producer` (Kafka's word), pyspark's DataSourceWriter",
     "from_json": "the values of `model` and of the ledger: a value from the JSON that `to_json` gave",
     "handle": "`kafka_core.table.Handles`: a state machine's one way in",

@@ -1,36 +1,27 @@
-"""kafka-python and asyncio inside a world: their own code, over the world's sockets, clock and threads.
-
-Pinned to the versions of the lock: what is replaced in the library is looked for, and a missing name fails.
-"""
+"""asyncio inside a world: its own code over the world's sockets, clock and threads, below client and broker."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import random
 import socket
-import sys
-import threading
-import time
 from asyncio import base_events, selector_events
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kafka.net import selector as kafka_selector
-
-import pyspark_kafka_eos.client.net.network
 from kafka_core import runtime
-from pyspark_kafka_eos.client.net.loop import Loop
+from pyspark_kafka_eos.client.net import addresses, first_contact, known, opening, pool
+from pyspark_kafka_eos.client.net import loop as client_loop
 from tests.simulation.network import Net, Pipe, SimSocket
 from tests.simulation.selecting import SimSelector
-from tests.simulation.system import START_S, Simulated, Threading, Time, in_place_of
+from tests.simulation.system import START_S, Simulated, in_place_of
 from tests.simulation.world import Ended, World
 
 
 class SocketModule:
-    """The module `socket` for kafka-python."""
+    """The module `socket` for the client."""
 
     def __init__(self, net: Net) -> None:
         self._net = net
@@ -38,17 +29,13 @@ class SocketModule:
     def __getattr__(self, name: str) -> Any:
         return getattr(socket, name)
 
-    def getaddrinfo(self, host: str, port: int, *_: object) -> list[tuple[Any, ...]]:
+    def getaddrinfo(self, host: str, port: int, **_: object) -> list[tuple[Any, ...]]:
         """One address: the name itself."""
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
     def socket(self, *_: object) -> SimSocket:
         """A socket of the process that asks."""
         return SimSocket(self._net)
-
-    def socketpair(self) -> tuple[Pipe, Pipe]:
-        """What wakes a selector."""
-        return Pipe.pair(self._net)
 
 
 class SimLoop(selector_events.BaseSelectorEventLoop):
@@ -71,6 +58,20 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
         self._ssock, self._csock = Pipe.pair(self._net)
         self._internal_fds: int = getattr(self, "_internal_fds", 0) + 1
         self._add_reader(self._ssock.fileno(), self._read_from_self)  # type: ignore[attr-defined]
+
+    async def sock_connect(self, sock: SimSocket, address: Any) -> None:  # type: ignore[override]
+        """To an address of the world, which nobody looks up."""
+        if sock.connect_ex(address) == 0:
+            return
+        future = self.create_future()
+        number = sock.fileno()
+        self._add_writer(number, _settle, future.set_result, future, None)  # type: ignore[attr-defined]
+        try:
+            await future
+        finally:
+            self._remove_writer(number)  # type: ignore[attr-defined]
+        if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, "the world's")
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:
         """A server at an address of the world."""
@@ -106,38 +107,11 @@ def _settle(how: Callable[[Any], None], future: asyncio.Future[Any], value: Any)
 def installed(world: World, net: Net) -> Iterator[None]:
     """Everything of this process that takes part in the world uses its time, threads and sockets."""
     simulated = Simulated(world)
-    libraries = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "kafka"]
-    numbers = itertools.count()
-    first = kafka_selector.Task.__init__
-
-    def numbered(task: Any, coro: Any) -> None:
-        first(task, coro)
-        task.number = next(numbers)
-
     with contextlib.ExitStack() as stack:
         stack.enter_context(runtime.replaced(simulated))
-        stack.enter_context(
-            in_place_of(
-                libraries,
-                {
-                    "time": (time, Time(simulated)),
-                    "threading": (threading, Threading(world)),
-                    "random": (random, random.Random(world.seed ^ 0x5EED)),
-                    "socket": (socket, SocketModule(net)),
-                },
-            )
-        )
-        selectors: list[Loop] = []
-
-        def open_loop(client_id: str) -> Loop:
-            made = Loop(client_id=client_id, slow_task_threshold_secs=0, selector=lambda: SimSelector(net))
-            selectors.append(made)
-            return made
-
-        # Two timers of one moment run in the order in which they were made, and not by their addresses.
-        _set(stack, kafka_selector.Task, "__init__", numbered)
-        _set(stack, kafka_selector.Task, "__lt__", lambda one, other: one.number < other.number)
-        _set(stack, pyspark_kafka_eos.client.net.network, "open_loop", open_loop)
+        replaced = {"random": (random, random.Random(world.seed ^ 0x5EED)), "socket": (socket, SocketModule(net))}
+        stack.enter_context(in_place_of((addresses, first_contact, known, opening, pool), replaced))
+        _set(stack, client_loop, "open_loop", lambda: SimLoop(net))
         try:
             yield
         finally:
@@ -145,20 +119,16 @@ def installed(world: World, net: Net) -> Iterator[None]:
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.CRITICAL)
             world.close()
-            _drop_tasks(net, selectors)
+            _drop_tasks(net)
 
 
-def _drop_tasks(net: Net, selectors: list[Loop]) -> None:
+def _drop_tasks(net: Net) -> None:
     """End what no loop will go on with, before it is collected in any order."""
     for loop in net.loops:
         for task in asyncio.all_tasks(loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(BaseException):
                 task.get_coro().close()  # type: ignore[union-attr]
-    for selector in selectors:
-        for pending in list(selector._pending_tasks):
-            with contextlib.suppress(BaseException):
-                pending.close()
 
 
 def _set(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:

@@ -29,7 +29,6 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
 )
 from kafka.protocol.metadata import (
-    ApiVersionsRequest as ApiVersionsRequest,
     FindCoordinatorRequest as FindCoordinatorRequest,
     MetadataRequest as MetadataRequest,
 )
@@ -46,6 +45,8 @@ from kafka.protocol.sasl import (
     SaslHandshakeRequest as SaslHandshakeRequest,
 )
 
+from kafka_core.protocol.api_versions import ApiVersionsRequest as ApiVersionsRequest
+
 Message = Any
 """A request or response. The library's classes are generated at import, so their fields have no static types."""
 
@@ -56,12 +57,12 @@ _HIGHEST: dict[Any, int] = {
     ProduceRequest: 12,  # 13 names topics by id only; 12 is the first of transaction version 2 (KIP-890)
     FetchRequest: FETCH_BY_ID,  # where the topics' ids are known; else the version before
     ListOffsetsRequest: 7,  # 8 and up add tiered-storage timestamps that the product never asks for
-    MetadataRequest: 12,
+    MetadataRequest: 13,  # the first that can send the client back to its bootstrap servers (KIP-1102)
     OffsetCommitRequest: 9,  # 10 names topics by id only
     OffsetFetchRequest: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
     OffsetForLeaderEpochRequest: 4,
     FindCoordinatorRequest: 6,  # 4 is the first that asks for several keys
-    ApiVersionsRequest: 4,  # 5 may name the broker that is meant (KIP-1242), which the product does not
+    ApiVersionsRequest: 5,  # the first that may name the broker that is meant (KIP-1242)
     CreateTopicsRequest: 7,
     DeleteTopicsRequest: 5,  # 6 adds topic ids, which the product does not ask for
     InitProducerIdRequest: 5,  # see TWO_PHASE_INIT_VERSION
@@ -75,6 +76,8 @@ _HIGHEST: dict[Any, int] = {
     DescribeProducersRequest: 0,
     DescribeTransactionsRequest: 0,
     ListTransactionsRequest: 2,  # 2 is the first that asks for the ids of a pattern (KIP-1152)
+    SaslAuthenticateRequest: 1,
+    SaslHandshakeRequest: 1,
 }
 
 HIGHEST: dict[int, int] = {request.API_KEY: version for request, version in _HIGHEST.items()}

@@ -1,1 +1,3 @@
-"""Sockets out: the transactional, idempotent client. The only door to kafka-python's `kafka.net`."""
+"""Sockets out: the transactional, idempotent client. Its connections are its own (`net`), its messages
+kafka-python's.
+"""

@@ -391,6 +391,7 @@ class Cluster:
         """Keep what an answer says; whether it has a leader of every partition of `names`. UnknownTopic,
         AuthorizationFailed.
         """
+        self.network.take_brokers(answer)
         settled = set(names) <= {topic.name for topic in answer.topics}
         for topic in answer.topics:
             if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
@@ -409,14 +410,7 @@ class Cluster:
             settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
             if leaders:
                 self._topics[topic.name] = info
-        known = {broker.node_id for broker in answer.brokers}
-        if not all(self.network.knows(node) for node in known):
-            self._refresh_brokers_soon()
         return settled
-
-    def _refresh_brokers_soon(self) -> None:
-        # This may run on the loop's thread, which must not block. The list is needed only a moment later.
-        runtime.thread(self.network.refresh_brokers, "kafka-eos-brokers").start()
 
     # ---- coordinators
 

@@ -93,4 +93,5 @@ class ClientSettings:
     delivery_timeout_ms: int = 120_000
     max_in_flight: int = 5
     metadata_max_age_ms: int = 300_000
+    connections_max_idle_ms: int = 540_000
     security: tuple[tuple[str, str | bool | Secret | None], ...] = ()

@@ -114,15 +114,27 @@ BOTH: dict[str, Row] = {
         None,
         "refresh interval of topics, partitions and leaders",
     ),
+    "connections.max.idle.ms": Use(
+        "connections_max_idle_ms",
+        MILLISECONDS,
+        str(_CLIENT.connections_max_idle_ms),
+        "a connection on which nothing has been asked for so long is closed",
+    ),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a host are tried; leave it out"),
     "enable.metrics.push": Ignore(_NO_METRICS, same=("false",)),
-    "metadata.cluster.check.enable": Only(("false",), "the cluster of a connection is not checked (KIP-1242)"),
+    "metadata.cluster.check.enable": Ignore(
+        "another broker, or another cluster's, is never used in place of the one that is meant (KIP-1242)",
+        same=("true",),
+    ),
+    "metadata.recovery.strategy": Ignore(
+        "where no known broker can be reached, the bootstrap servers are asked again (KIP-899)", same=("rebootstrap",)
+    ),
     **_ignore(
         {
             "retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms": _BY_ITSELF,
-            "connections.max.idle.ms send.buffer.bytes receive.buffer.bytes": _BY_ITSELF,
+            "send.buffer.bytes receive.buffer.bytes": _BY_ITSELF,
             "socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms": _BY_ITSELF,
-            "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms": _BY_ITSELF,
+            "metadata.recovery.rebootstrap.trigger.ms": _BY_ITSELF,
             "bootstrap.resolve.timeout.ms": _BY_ITSELF,
             "metrics.num.samples metrics.recording.level metrics.sample.window.ms": _NO_METRICS,
             "auto.include.jmx.reporter": _NO_METRICS,

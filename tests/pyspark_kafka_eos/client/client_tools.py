@@ -8,8 +8,9 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ReadPartition
@@ -21,6 +22,7 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.wire.conversation import Conversation, Unanswered
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.model import ClientSettings, Seal
 
@@ -349,3 +351,17 @@ def _write_frame(target: socket.socket, frame: bytes) -> None:
         target.sendall(struct.pack(">i", len(frame)) + frame)
     except OSError:
         return
+
+
+def fed(talk: Conversation, data: bytes, sizes: Iterable[int] = ()) -> list[tuple[Unanswered, Any]]:
+    """The answers that a conversation has received with these bytes, which come in pieces of `sizes`, then as many as
+    it has room for.
+    """
+    answers, at, sizes = [], 0, iter(sizes)
+    while at < len(data):
+        room = talk.room()
+        count = min(next(sizes, len(room)), len(room), len(data) - at)
+        room[:count] = data[at : at + count]
+        answers += talk.took(count)
+        at += count
+    return answers

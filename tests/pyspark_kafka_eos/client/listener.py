@@ -27,6 +27,7 @@ VERSIONS = [(0, 0, 5), (1, 4, 8), (METADATA, 1, 1), (API_VERSIONS, 0, 0), (SASL_
 WAIT_S = 30.0
 _ITERATIONS = "4096"
 _LARGEST = 1 << 20
+_NEVER = 0
 
 
 class Listener:
@@ -34,7 +35,8 @@ class Listener:
 
     `silent`: a wrong password ends the connection without an answer. `judges`: whether a token is accepted.
     `iterations`: what the first message of SCRAM says. `lacks`: APIs that end the connection, `hides` them from the
-    list of versions too: a broker or a proxy without SASL.
+    list of versions too: a broker or a proxy without SASL. `advertises`: the port that Metadata names, in place of its
+    own. `silent_from`: the connections from this one on, as they were made, are answered; older ones get no answer.
     """
 
     def __init__(
@@ -49,7 +51,10 @@ class Listener:
         hides: bool = False,
         port: int = 0,
         iterations: str = _ITERATIONS,
+        advertises: int | None = None,
     ) -> None:
+        self.advertises = advertises
+        self.silent_from = _NEVER
         self.lacks, self.hides, self.iterations = frozenset(lacks), hides, iterations
         self.by_token: list[bool] = []
         self._tls, self._mechanisms, self._users, self._silent = tls, tuple(mechanisms), users or {}, silent
@@ -140,6 +145,7 @@ class _Conversation:
         self._done = not listener.mechanisms
         self._scram: _Scram | None = None
         self._refused = False
+        self._number = listener.connections
 
     def run(self) -> None:
         """Answer until the other side has gone or is refused."""
@@ -151,6 +157,8 @@ class _Conversation:
                 frame = stream.read(size)
                 api, version, correlation = struct.unpack_from(">hhi", frame)
                 (name_length,) = struct.unpack_from(">h", frame, 8)
+                if self._number < self._listener.silent_from:
+                    continue
                 answer, goes_on = self._answer(api, version, frame[10 + max(name_length, 0) :])
                 if answer:
                     self._link.sendall(struct.pack(">ii", len(answer) + 4, correlation) + answer)
@@ -175,7 +183,8 @@ class _Conversation:
             # Kafka ends a connection that asks for anything before it has logged in.
             return b"", False
         assert api == METADATA
-        broker = struct.pack(">i", 1) + _text("127.0.0.1") + struct.pack(">ih", self._listener.port, -1)
+        port = self._listener.port if self._listener.advertises is None else self._listener.advertises
+        broker = struct.pack(">i", 1) + _text("127.0.0.1") + struct.pack(">ih", port, -1)
         return struct.pack(">i", 1) + broker + struct.pack(">ii", 1, 0), True
 
     def _handshake(self, mechanism: str) -> tuple[bytes, bool]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_core.errors import AuthorizationFailed
-from pyspark_kafka_eos.client.net.library_logs import keep_secrets_out
 from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.model import ClientSettings, Secret
 from tests.pyspark_kafka_eos.client.client_tools import settings_for
@@ -138,29 +137,7 @@ def test_the_password_reaches_the_broker_and_no_log_record(broker: SaslBroker, l
     assert broker.asked.wait(WAIT_S)
     assert broker.exchanges == 1, "refused credentials were tried again"
     assert PASSWORD.encode() in broker.authenticated_with
-    # The library did log the exchange.
-    assert any("kafka.net.connection" in line and "SaslAuthenticate" in line for line in logged.said)
-    assert any("kafka.protocol.parser" in line and "not shown" in line for line in logged.said)
+    assert any("SaslAuthenticate with" in line and "not shown" in line for line in logged.said), "it was not logged"
     assert [line for line in logged.said if PASSWORD in line] == []
-    # What the operator needs is still there.
-    assert any("SaslAuthenticationFailedError: " in line for line in logged.said)
     assert PASSWORD not in str(refused.value)
     assert PASSWORD not in repr(refused.value)
-
-
-def test_setting_the_filter_again_changes_nothing() -> None:
-    logger = logging.getLogger("kafka.protocol.parser")
-    before = list(logger.filters)
-
-    keep_secrets_out()
-
-    assert logger.filters == before
-
-
-def test_other_records_are_shown_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("kafka.net.connection")
-
-    with caplog.at_level(logging.DEBUG, logger.name):
-        logger.debug("%s Request %d: %s", "connection", 7, "MetadataRequest()")
-
-    assert caplog.messages == ["connection Request 7: MetadataRequest()"]

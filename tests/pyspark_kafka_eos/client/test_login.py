@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError
 
 from kafka_core.errors import (
     AuthorizationFailed,
@@ -37,7 +36,8 @@ from kafka_core.errors import (
 )
 from kafka_core.protocol.messages import MetadataRequest
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.client.net.manager import Manager
+from pyspark_kafka_eos.client.net.failures import TimedOut
+from pyspark_kafka_eos.client.net.first_contact import FirstContact
 from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.model import ClientSettings
 from pyspark_kafka_eos.operations.checks import examine
@@ -630,15 +630,15 @@ def test_a_refusal_stands_where_a_later_attempt_had_no_time(
     """The limit cuts the last attempt off, on a machine that does much else in its handshake."""
     expired = opened(tls=serving(files.expired))
     wanted = settings(f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file)
-    tried, asked = Manager._bootstrap_from, []
+    tried, asked = FirstContact._from, []
 
-    async def slow(self: Manager, server: Any, until: float) -> BaseException | None:
-        asked.append(f"{server.host}:{server.port}")
+    async def slow(self: FirstContact, server: Any, allowed_s: float) -> Exception | None:
+        asked.append(str(server))
         if asked.count(expired.address) > 1 and asked[-1] == expired.address:
-            return KafkaTimeoutError("I/O wait timed out")
-        return await tried(self, server, until)
+            return TimedOut("it was not ready within 0.1 s")
+        return await tried(self, server, allowed_s)
 
-    monkeypatch.setattr(Manager, "_bootstrap_from", slow)
+    monkeypatch.setattr(FirstContact, "_from", slow)
 
     with pytest.raises(BrokerNotTrusted, match="has expired"):
         Cluster(wanted, 1_500)

@@ -1,219 +1,152 @@
-"""The loop's timers: each runs once, in the order of their times, unless it was cancelled or moved."""
+"""The loop's thread: work that is handed over runs in its order, and what it asks leaves at the end of its turn."""
 
 from __future__ import annotations
 
-import functools
-import gc
-import itertools
-import socket
-import time
-import weakref
+import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kafka_core import runtime
-from pyspark_kafka_eos.client.net.loop import _FEW, Loop, open_loop
+from pyspark_kafka_eos.client.net.loop import Loop
 
-SOON_S = 0.001
-LATER_S = 3_600.0
+WAIT_S = 30.0
 
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
-    made = open_loop("t")
+    made = Loop("t")
+    made.start()
     yield made
-    made.close()
+    made.stop(WAIT_S)
 
 
-def test_timers_run_in_the_order_of_their_times(loop: Loop) -> None:
+def all_done(loop: Loop) -> None:
+    """Wait until everything that was handed over so far has run."""
+    done = threading.Event()
+    loop.run_soon(done.set)
+    assert done.wait(WAIT_S)
+
+
+def test_work_of_one_thread_runs_in_its_order_on_the_loops_thread(loop: Loop) -> None:
+    ran: list[tuple[int, str]] = []
+    for number in range(1_000):
+        loop.run_soon(lambda number=number: ran.append((number, threading.current_thread().name)))  # type: ignore[misc]
+    all_done(loop)
+
+    assert ran == [(number, "t-network") for number in range(1_000)]
+
+
+def test_work_of_many_threads_is_never_left_lying(loop: Loop) -> None:
     ran: list[int] = []
-    now = runtime.monotonic()
-    for number in (3, 1, 2):
-        loop.call_at(now + number * SOON_S, lambda number=number: ran.append(number))
 
-    loop.drain(scheduled=True)
+    def hand_over() -> None:
+        for number in range(2_000):
+            loop.run_soon(lambda number=number: ran.append(number))  # type: ignore[misc]
 
-    assert ran == [1, 2, 3]
+    threads = [threading.Thread(target=hand_over) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT_S)
+    all_done(loop)
 
-
-def test_a_cancelled_timer_never_runs_and_keeps_no_loop_awake(loop: Loop) -> None:
-    ran: list[str] = []
-    cancelled = loop.call_later(SOON_S, lambda: ran.append("cancelled"))
-    loop.call_later(2 * SOON_S, lambda: ran.append("kept"))
-    loop.cancel(cancelled)
-
-    loop.drain(scheduled=True)
-    loop.cancel(loop.call_later(LATER_S, lambda: None))
-    # Nothing is left to wait for.
-    loop.drain(scheduled=True)
-
-    assert ran == ["kept"]
-    assert loop._next_scheduled_timeout(runtime.monotonic()) is None
+    assert len(ran) == 8_000
 
 
-def test_a_timer_that_is_moved_runs_once_at_its_new_time(loop: Loop) -> None:
-    ran: list[str] = []
-    now = runtime.monotonic()
-    moved = loop.call_at(now + SOON_S, lambda: ran.append("moved"))
-    loop.reschedule(now + 3 * SOON_S, moved)
-    loop.reschedule(now + 3 * SOON_S, moved)
-    loop.call_at(now + 2 * SOON_S, lambda: ran.append("between"))
-
-    loop.drain(scheduled=True)
-
-    assert ran == ["between", "moved"]
-
-
-def test_what_a_cancelled_timer_would_have_used_is_free_at_once(loop: Loop) -> None:
-    class Answer:
-        pass
-
-    answer = Answer()
-    gone = weakref.ref(answer)
-
-    def late(held: Answer = answer) -> None:
-        raise AssertionError(held)
-
-    timer = loop.call_later(LATER_S, late)
-    del answer, late
-    loop.cancel(timer)
-    gc.collect()
-
-    assert gone() is None
-
-
-def test_cancelled_timers_do_not_pile_up_whatever_their_time_is(loop: Loop) -> None:
-    kept = [loop.call_later(LATER_S, lambda: None) for _ in range(10)]
-    for _ in range(10_000):
-        loop.cancel(loop.call_later(LATER_S / 2, lambda: None))
-
-    assert len(loop._scheduled) <= len(kept) + _FEW + 1
-    assert len(loop._pending_tasks) == len(kept)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from(["new", "cancel", "move"]), st.integers(0, 400)), max_size=400))
-def test_each_timer_that_is_left_runs_once_in_order_whatever_was_cancelled_and_moved(
-    steps: list[tuple[str, int]],
-) -> None:
-    loop = open_loop("t")
-    ran: list[int] = []
-    timers: list[Any] = []
-    expected: dict[int, float] = {}
-    # All of them are due, so nothing waits.
-    now = time.monotonic() - 1_000
-    try:
-        for kind, value in steps:
-            if kind == "new":
-                number = len(timers)
-                timers.append(loop.call_at(now + value, lambda number=number: ran.append(number)))
-                expected[number] = now + value
-            elif timers and value % len(timers) in expected:
-                number = value % len(timers)
-                if kind == "cancel":
-                    loop.cancel(timers[number])
-                    del expected[number]
-                else:
-                    loop.reschedule(now + value, timers[number])
-                    expected[number] = now + value
-        loop.drain(scheduled=True)
-    finally:
-        loop.close()
-
-    assert sorted(ran) == sorted(expected)
-    assert [expected[number] for number in ran] == sorted(expected.values())
-
-
-def test_a_watcher_is_called_for_each_arrival_until_it_is_unwatched(loop: Loop) -> None:
-    ours, theirs = socket.socketpair()
-    seen: list[bytes] = []
-    with ours, theirs:
-        watcher = loop.watch(ours, lambda: seen.append(ours.recv(10)))
-        for piece in (b"one", b"two"):
-            theirs.send(piece)
-            loop._poll_once(timeout=0)
-        loop.unwatch(ours, watcher)
-        loop.unwatch(ours, watcher)
-        theirs.send(b"three")
-        loop._poll_once(timeout=0)
-
-    assert seen == [b"one", b"two"]
-    assert not loop._pending_tasks
-
-
-def test_a_watcher_is_not_called_once_another_one_has_unwatched_it(loop: Loop) -> None:
-    """Both sockets can be read in one round, and the first watcher ends the other connection."""
-    pairs = [socket.socketpair() for _ in range(2)]
-    seen: list[int] = []
-    watchers: list[Any] = []
-
-    def readable(number: int) -> None:
-        seen.append(number)
-        loop.unwatch(pairs[1 - number][0], watchers[1 - number])
-
-    try:
-        for number, (ours, theirs) in enumerate(pairs):
-            watchers.append(loop.watch(ours, functools.partial(readable, number)))
-            theirs.send(b"x")
-        loop._poll_once(timeout=0)
-    finally:
-        for end in itertools.chain(*pairs):
-            end.close()
-
-    assert len(seen) == 1
-
-
-def test_a_watcher_that_fails_ends_and_the_loop_goes_on(loop: Loop) -> None:
-    ours, theirs = socket.socketpair()
+def test_what_a_turn_leaves_to_its_end_runs_once_behind_all_of_it(loop: Loop) -> None:
     ran: list[str] = []
 
-    def readable() -> None:
-        ran.append("watcher")
+    def part(name: str) -> None:
+        ran.append(name)
+        loop.at_end_of_turn(lambda: ran.append(f"end of {name}"))
+
+    def turn() -> None:
+        loop.turn(part, "inner")
+        part("outer")
+
+    loop.run_soon(turn)
+    all_done(loop)
+
+    assert ran[:2] == ["inner", "outer"]
+    assert sorted(ran[2:]) == ["end of inner", "end of outer"]
+
+
+def test_the_end_of_a_turn_comes_for_a_coroutine_too(loop: Loop) -> None:
+    ended = threading.Event()
+
+    async def work() -> None:
+        loop.at_end_of_turn(ended.set)
+
+    loop.run_soon(lambda: loop.task(work()))
+
+    assert ended.wait(WAIT_S)
+
+
+def test_a_timer_runs_in_a_turn_and_a_cancelled_one_never(loop: Loop) -> None:
+    ran: list[str] = []
+    over = threading.Event()
+
+    def begin() -> None:
+        loop.later(0.001, lambda: ran.append("cancelled")).cancel()
+        loop.later(0.002, lambda: loop.at_end_of_turn(over.set))
+
+    loop.run_soon(begin)
+
+    assert over.wait(WAIT_S)
+    assert ran == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_work_beside_the_loop_gives_its_result_or_its_error(loop: Loop, fails: bool) -> None:
+    found: list[object] = []
+    over = threading.Event()
+
+    def work() -> str:
+        if fails:
+            raise ValueError("no")
+        return threading.current_thread().name
+
+    async def wait() -> None:
+        try:
+            found.append(await loop.beside(work))
+        except ValueError as error:
+            found.append(str(error))
+        over.set()
+
+    loop.run_soon(lambda: loop.task(wait()))
+
+    assert over.wait(WAIT_S)
+    assert found == ["no" if fails else "kafka-eos-beside"]
+
+
+def test_work_that_fails_does_not_end_the_loop_and_is_reported(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
         raise ValueError("a defect")
 
-    with ours, theirs:
-        loop.watch(ours, readable)
-        theirs.send(b"x")
-        loop._poll_once(timeout=0)
-        loop.call_soon(lambda: ran.append("next"))
-        loop._poll_once(timeout=0)
+    loop.run_soon(fail)
+    all_done(loop)
 
-    assert ran == ["watcher", "next"]
-    assert not loop._pending_tasks
+    assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("a defect",)]  # type: ignore[union-attr]
 
 
-def test_functions_methods_and_coroutines_are_run(loop: Loop) -> None:
-    ran: list[str] = []
+def test_a_loop_that_has_ended_takes_no_work_and_its_tasks_have_ended() -> None:
+    loop = Loop("t")
+    loop.start()
+    begun, cancelled = threading.Event(), threading.Event()
 
-    class Owner:
-        def method(self) -> None:
-            ran.append("method")
+    async def wait() -> None:
+        begun.set()
+        try:
+            await loop.asyncio.create_future()
+        finally:
+            cancelled.set()
 
-        async def coroutine_method(self) -> None:
-            ran.append("coroutine method")
+    loop.run_soon(lambda: loop.task(wait()))
+    assert begun.wait(WAIT_S)
+    loop.stop(WAIT_S)
 
-    async def coroutine() -> None:
-        ran.append("coroutine")
-
-    def generator() -> Iterator[None]:
-        ran.append("generator")
-        return
-        yield
-
-    owner = Owner()
-    for each in (
-        lambda: ran.append("function"),
-        owner.method,
-        owner.coroutine_method,
-        coroutine,
-        coroutine(),
-        generator,
-    ):
-        loop.call_soon(each)
-    loop.drain()
-
-    assert ran == ["function", "method", "coroutine method", "coroutine", "coroutine", "generator"]
+    assert cancelled.is_set() and loop.asyncio.is_closed()
+    with pytest.raises(RuntimeError, match="ended"):
+        loop.run_soon(lambda: None)
+    loop.hand_over(lambda: None)
+    loop.stop(WAIT_S)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -37,11 +35,17 @@ def test_a_connection_keeps_its_name_and_another_one_has_its_own(network: Networ
 
 
 def test_a_broker_that_moved_is_connected_to_where_it_is(network: Network) -> None:
-    known = network._manager.cluster.broker_metadata
     for host, port in (("one", 9092), ("two", 9092), ("two", 9093), ("one", 9092)):
-        name = network.dedicated(1, 0, host, port)
-        found = known(name)
-        assert (found.host, found.port) == (host, port)
+        found = network._pool.place_of(network.dedicated(1, 0, host, port))
+        assert found is not None and (found.host, found.port) == (host, port)
+
+
+def test_a_node_without_an_address_is_an_error_that_says_so(network: Network) -> None:
+    (answer,) = network.call_many([(7, object())])
+
+    assert isinstance(answer, BrokerUnavailable)
+    assert "no answer from broker 7: its address is not known" in answer.message
+    assert not network.knows(7)
 
 
 def test_a_connection_is_closed_when_its_bytes_are_written_and_not_in_the_middle(
@@ -51,15 +55,19 @@ def test_a_connection_is_closed_when_its_bytes_are_written_and_not_in_the_middle
     traceback came before its answer.
     """
     writing, closing = threading.Event(), threading.Event()
-    drop = PlainTransport._drop
+    write = PlainTransport._write_now
+    failed: list[BaseException] = []
 
-    def drop_late(transport: PlainTransport, sent: int) -> None:
+    def write_late(transport: PlainTransport) -> None:
         writing.set()
         closing.wait(WAIT_S)
-        time.sleep(0.1)  # the other thread is inside of `close` by now
-        drop(transport, sent)
+        try:
+            write(transport)
+        except BaseException as error:
+            failed.append(error)
+            raise
 
-    monkeypatch.setattr(PlainTransport, "_drop", drop_late)
+    monkeypatch.setattr(PlainTransport, "_write_now", write_late)
     failures: list[Exception] = []
 
     def ask(network: Network) -> None:
@@ -70,34 +78,34 @@ def test_a_connection_is_closed_when_its_bytes_are_written_and_not_in_the_middle
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         network = Network(ClientSettings((f"127.0.0.1:{silent.getsockname()[1]}",)))
-        loop: Any = network._selector
         asking = threading.Thread(target=ask, args=(network,))
         asking.start()
         assert writing.wait(WAIT_S)
+        closer = threading.Thread(target=network.close)
+        closer.start()
         closing.set()
-        network.close()
+        closer.join(WAIT_S)
         asking.join(WAIT_S)
 
-    assert loop._exception is None
+    assert not failed
     assert [type(failure) for failure in failures] == [BrokerUnavailable]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_network_whose_loop_has_failed_is_closed_all_the_same() -> None:
     network = Network(ClientSettings(("127.0.0.1:1",)))
-    thread: Any = network._selector._io_thread
 
-    def fail() -> None:
-        raise ValueError
+    def end() -> None:
+        raise SystemExit
 
-    network.on_loop(lambda: network._selector.at_end_of_round(fail))
-    thread.join(WAIT_S)
-    assert isinstance(network._selector._exception, ValueError)
+    network.on_loop(end)
+    network._loop._thread.join(WAIT_S)
+    with pytest.raises(BrokerUnavailable, match="closed or broken: the loop has ended"):
+        network.on_loop(lambda: None)
 
     network.close()
 
-    assert network._manager.closed
-    assert network._selector._closed
+    assert network._loop.asyncio.is_closed()
 
 
 # ---- versions
@@ -119,13 +127,13 @@ def test_each_broker_is_asked_in_its_own_versions_whichever_was_met_first(first:
         try:
             network.bootstrap(WAIT_S * 1000)
             names = {}
-            for each, address in addresses.items():
-                host, port = address.split(":")
-                names[each] = network.dedicated(7, each, host, int(port))
+            for each, number in (("new", 0), ("old", 1)):
+                host, port = addresses[each].split(":")
+                names[each] = network.dedicated(number, each, host, int(port))
 
             answers = network.call_many([(names[each], metadata) for each in ("old", "new", "old", "new")])
 
-            assert [answer.API_VERSION for answer in answers] == [1, 12, 1, 12]
+            assert [answer.API_VERSION for answer in answers] == [1, 13, 1, 13]
             assert network.versions_of(names["old"]).apis[METADATA] == (1, 1)
             assert network.versions_of(names["new"]).offers(m.MetadataRequest, 12)
             assert not all(each.offers(m.MetadataRequest, 2) for each in network.known_versions())

@@ -191,7 +191,7 @@ def by_place(address: str) -> ClientSettings:
 
 @pytest.mark.parametrize("make", [by_value, by_place])
 @pytest.mark.parametrize("right", [True, False])
-def test_a_login_leaves_its_secret_in_no_log_message_or_state_of_the_library(
+def test_a_login_leaves_its_secret_in_no_log_message_or_state_of_the_client(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], ClientSettings], right: bool
 ) -> None:
     listener = opened(mechanisms=["PLAIN"], users=USERS if right else {"alice": "other"})
@@ -203,9 +203,7 @@ def test_a_login_leaves_its_secret_in_no_log_message_or_state_of_the_library(
                 network.bootstrap(10_000)
             except LoginRefused as error:
                 said.write("".join(traceback.format_exception(error)) + json.dumps(error.facts))
-            manager = network._manager
-            state = [repr(network), repr(manager), repr(manager.config)]
-            state += [repr(each.config) + repr(each) for each in manager._conns.values()]
+            state = [repr(network), *(repr(vars(each)) for each in (network, network._pool, network._first))]
         finally:
             network.close()
 

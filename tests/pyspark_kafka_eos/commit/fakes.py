@@ -93,6 +93,9 @@ class NodeNetwork(Network):
     def refresh_brokers(self) -> None:
         """There is one."""
 
+    def take_brokers(self, answer: Any) -> None:
+        """They are known."""
+
     def named(self, node: int, use: str) -> Node:
         return node
 

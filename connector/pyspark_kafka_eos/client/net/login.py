@@ -1,9 +1,9 @@
-"""The security settings of one cluster, as the network library and the messages need them.
+"""The security settings of one cluster, as connections and messages need them.
 
-Owns: what of the pairs in `ClientSettings.security` goes to the library, and what can be checked before a socket is
-opened.
+Owns: what of the pairs in `ClientSettings.security` is for TLS and which mechanism, and what can be checked before a
+socket is opened.
 Does not know: sockets, the reading of options.
-Invariants: a secret is revealed for the library alone.
+Invariants: a secret is revealed for one login alone.
 """
 
 from __future__ import annotations
@@ -22,14 +22,6 @@ from pyspark_kafka_eos.client.net.refusals import Asked
 _SCRAM = "SCRAM-"
 
 
-def library_settings(security: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The settings that the network library reads, without secrets. TLS and credentials are not among them: connections
-    get a context of our own, and `exchange` has the logins.
-    """
-    read = ("security_protocol", "sasl_mechanism")
-    return {name: value for name, value in security if name in read}
-
-
 def credentials(security: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """User and password of one login, read now; empty for a login without them. OptionsError where they cannot be
     read.
@@ -37,7 +29,7 @@ def credentials(security: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found = {name: texts_of(value) for name, value in security if name.startswith(("sasl_mechanism", "sasl_plain_"))}
     name = found.get("sasl_plain_username")
     if name is not None and str(found.get("sasl_mechanism")).startswith(_SCRAM):
-        # RFC 5802, 5.1: these two separate the fields of a message. The library writes the name as it is.
+        # RFC 5802, 5.1: these two separate the fields of a message.
         found["sasl_plain_username"] = str(name).replace("=", "=3D").replace(",", "=2C")
     return found
 

@@ -1,176 +1,162 @@
-"""kafka-python's loop over its sockets, with timers and look-ups whose cost does not depend on how many requests are on
-their way.
+"""One thread with an asyncio loop, on which everything of a cluster's connections happens.
 
-Owns: when a timer runs, and what a cancelled one leaves behind; sockets that are watched, not waited for once.
+Owns: the thread, how other threads hand work to it, when a turn of work is over.
 Does not know: connections, requests.
 Invariants:
-- A cancelled timer never runs, and holds nothing of what it would have done.
-- Cancelled timers are at most half of those that are kept, or `_FEW`.
-- A watcher is called while its socket is watched, and never afterwards.
-- What is to be done at the end of a round is done before the loop waits again.
+- Work of one thread runs in the order in which it was handed over.
+- What is to be done at the end of a turn is done before the loop waits again.
+- The thread does not keep its process alive, and no work of another thread is waited for on it.
+
+A turn is what the loop calls of ours at once: the work that was handed over, a timer, the bytes of a socket. Everything
+that a turn asks of one connection leaves in one call of the system at its end.
 """
 
 from __future__ import annotations
 
-import functools
-import heapq
-import inspect
-import selectors
-from collections.abc import Callable, Iterator
-from typing import Any
-
-from kafka.net.selector import KernelEvent, NetworkSelector, Task, TaskState, yield_callback
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from kafka_core import runtime
 
-_FEW = 64
-"""Cancelled timers that are left where they are, however few others there are. With half, small bursts are cleared more
-often; double gains nothing.
-"""
+T = TypeVar("T")
+
+Action = Callable[[], object]
+
+_LAST_ROUNDS = 3
+"""Of the loop, for what closing connections leaves to its next rounds. asyncio needs two with TLS."""
 
 
-class _Selector(selectors.DefaultSelector):
-    """A faster lookup. Before each wait the library checks whether the socket is registered already. It is
-    not, and Python's own lookup formats a description of the socket into the error: 6 % of the thread's time
-    while sending."""
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        """The socket's registration; KeyError where there is none, ValueError for a closed socket."""
-        if self.get_map() is None:
-            raise RuntimeError("the selector is closed")
-        key: selectors.SelectorKey = self._fd_to_key[self._fileobj_lookup(fileobj)]  # type: ignore[attr-defined]
-        return key
+def open_loop() -> asyncio.AbstractEventLoop:
+    """asyncio's loop, not running; a simulation has one of its own."""
+    return asyncio.SelectorEventLoop()
 
 
-_DEFERRED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
-"""Of a function whose call only makes what is to be run."""
+class Loop:
+    """The thread and its loop. `run_soon`, `run` and `stop` are for any thread, the rest for the loop's own."""
 
-_WATCHES_ON = KernelEvent("_watch_on")
-"""A watcher's answer to the loop: call it again when there is more."""
+    def __init__(self, name: str) -> None:
+        self.asyncio = open_loop()
+        self.ended = False
+        self._handed_over: deque[Action] = deque()
+        self._woken = False
+        self._at_end: list[Action] = []
+        self._in_turn = False
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._thread = runtime.thread(self._run, f"{name}-network")
 
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
 
-class _Watcher(Task):  # type: ignore[misc]
-    """What the loop calls whenever a socket can be read, with no step in between."""
+    # ---- from any thread
 
-    def __init__(self, readable: Callable[[], None], ended: Callable[[], None]) -> None:
-        super().__init__(_nothing())
-        self._readable, self._ended = readable, ended
+    def run_soon(self, action: Action) -> None:
+        """Have `action` run in a turn on the loop's thread. RuntimeError where it has ended."""
+        if self.ended:
+            raise RuntimeError("the loop has ended")
+        self._handed_over.append(action)
+        # One wake-up is enough for all that is handed over before the loop looks: `_take` clears the flag first.
+        if not self._woken:
+            self._woken = True
+            self.asyncio.call_soon_threadsafe(self._take)
 
-    def __call__(self, arg: object = None) -> KernelEvent:
-        try:
-            self._readable()
-        except BaseException:
-            # The loop logs it, and the watcher has ended, as any task has that fails.
-            self._stack = None
-            self._ended()
-            raise
-        return _WATCHES_ON
+    def hand_over(self, action: Action) -> None:
+        """The same for a result: a loop that has ended has nobody who waits for it."""
+        with contextlib.suppress(RuntimeError):
+            self.run_soon(action)
 
-
-def _nothing() -> Iterator[None]:
-    yield
-
-
-class Loop(NetworkSelector):  # type: ignore[misc]
-    """The library's loop. Every answer cancels the timer of its request.
-
-    The library searches its list of timers for that and orders it anew, which with 512 requests on their way takes
-    longer than the request. Here a cancelled timer stays in the list until its time comes or the list is cleared.
-    """
-
-    def __init__(self, **configs: Any) -> None:
-        super().__init__(**configs)
-        self._cancelled = 0
-        self._at_end: list[Callable[[], None]] = []
-
-    def at_end_of_round(self, action: Callable[[], None]) -> None:
-        """Run `action`, which raises nothing, once everything is done that this round of the loop has to do; call on
-        its thread.
+    def stop(self, timeout_s: float) -> None:
+        """End the thread once its turn is over, and give back what the loop has of the system. A thread that does not
+        end in time keeps it.
         """
+        with contextlib.suppress(RuntimeError):
+            self.asyncio.call_soon_threadsafe(self.asyncio.stop)
+        self._thread.join(timeout_s)
+
+    # ---- on the loop's thread
+
+    def turn(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Do it in a turn: a part of the one that is going on, else one of its own."""
+        if self._in_turn:
+            action(*arguments)
+            return
+        self._in_turn = True
+        try:
+            action(*arguments)
+        finally:
+            self._in_turn = False
+            self._finish()
+
+    def at_end_of_turn(self, action: Action) -> None:
+        """Have `action`, which raises nothing, run when this turn is over; in a coroutine, before the loop waits."""
         self._at_end.append(action)
+        if not self._in_turn and len(self._at_end) == 1:
+            self.asyncio.call_soon(self._finish)
 
-    def _poll_once(self, timeout: float | None = None) -> None:
-        self._end_round()
-        super()._poll_once(timeout)
-        self._end_round()
+    def later(self, delay_s: float, action: Action) -> asyncio.TimerHandle:
+        """Have `action` run in a turn after so many seconds."""
+        return self.asyncio.call_later(delay_s, self.turn, action)
 
-    def _end_round(self) -> None:
+    def task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """The coroutine as a task, which is kept until it is done."""
+        task = self.asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """The result of work that waits for others, done on a thread of its own, which outlives its waiter."""
+        future: asyncio.Future[T] = self.asyncio.create_future()
+
+        def do() -> None:
+            try:
+                settle = _settling(future.set_result, work())
+            except BaseException as error:  # noqa: BLE001 -- its waiter would wait for ever
+                settle = _settling(future.set_exception, error)
+            self.hand_over(lambda: future.done() or settle())
+
+        runtime.thread(do, "kafka-eos-beside").start()
+        return await future
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.asyncio)
+        try:
+            self.asyncio.run_forever()
+            self._end_tasks()
+            for _ in range(_LAST_ROUNDS):
+                self.asyncio.run_until_complete(asyncio.sleep(0))
+        finally:
+            self.ended = True
+            self.asyncio.close()
+
+    def _end_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for each in tasks:
+            each.cancel()
+        if tasks:
+            self.asyncio.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    def _take(self) -> None:
+        self._woken = False
+        self.turn(self._take_all)
+
+    def _take_all(self) -> None:
+        while self._handed_over:
+            action = self._handed_over.popleft()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001 -- what others have handed over is done all the same
+                self.asyncio.call_exception_handler({"message": "work that was handed over failed", "exception": error})
+
+    def _finish(self) -> None:
         while self._at_end:
             self._at_end.pop()()
 
-    def watch(self, sock: Any, readable: Callable[[], None]) -> Task:
-        """Call `readable` on the loop's thread whenever the socket can be read, until `unwatch`; call on that thread.
 
-        The library registers and unregisters a socket for each wait, with two calls of the system.
-        """
-        watcher = _Watcher(readable, functools.partial(self.unregister_event, sock, selectors.EVENT_READ))
-        watcher.state = TaskState.WAIT_IO
-        self._pending_tasks.add(watcher)
-        self.register_event(sock, selectors.EVENT_READ, watcher)
-        return watcher
-
-    def unwatch(self, sock: Any, watcher: Task) -> None:
-        """Call the watcher no more; a second time changes nothing."""
-        if watcher.state not in (TaskState.DONE, TaskState.CANCELLED):
-            self.unregister_event(sock, selectors.EVENT_READ)
-            self.cancel(watcher)
-
-    def _watch_on(self) -> None:
-        self._current.state = TaskState.WAIT_IO
-
-    def call_at(self, when: float, task: Any) -> Task:
-        """Run a task or a function at a time (monotonic seconds)."""
-        return super().call_at(when, _as_it_runs(task))
-
-    def call_later(self, delay: float, task: Any) -> Task:
-        """Run a task or a function after so many seconds."""
-        return self.call_at(runtime.monotonic() + delay, task)
-
-    def call_soon(self, task: Any) -> Task:
-        """Run a task or a function in the loop's next round."""
-        return super().call_soon(_as_it_runs(task))
-
-    def drain(self, scheduled: bool = False) -> None:
-        """Run what is ready, and with `scheduled` what is due later, until nothing is left."""
-        while self._ready or (scheduled and self._any_timer()):
-            self._poll_once()
-
-    def _unschedule(self, task: Any) -> None:
-        assert task.state is TaskState.SCHEDULED
-        assert task.scheduled_at is not None
-        task.scheduled_at = None
-        task.state = TaskState.UNSCHEDULED
-        self._cancelled += 1
-        if self._cancelled > _FEW and 2 * self._cancelled > len(self._scheduled):
-            self._scheduled[:] = [(when, each) for when, each in self._scheduled if each.scheduled_at == when]
-            heapq.heapify(self._scheduled)
-            self._cancelled = 0
-
-    def _schedule_tasks(self) -> None:
-        while self._any_timer() and self._scheduled[0][0] <= runtime.monotonic():
-            _, task = heapq.heappop(self._scheduled)
-            task.scheduled_at = None
-            self._add_ready_task(task)
-
-    def _next_scheduled_timeout(self, now: float) -> float | None:
-        return self._scheduled[0][0] - now if self._any_timer() else None
-
-    def _any_timer(self) -> bool:
-        """Whether a timer is to run. The first one of the list is such a timer then."""
-        while self._scheduled and self._scheduled[0][1].scheduled_at != self._scheduled[0][0]:
-            heapq.heappop(self._scheduled)
-            self._cancelled -= 1
-        return bool(self._scheduled)
-
-
-def _as_it_runs(task: Any) -> Any:
-    """A plain function as the library would have it run, found without its questions what else it could be: 40 us of a
-    request.
-    """
-    code = getattr(task, "__code__", None)
-    return task if code is None or code.co_flags & _DEFERRED else yield_callback(task)
-
-
-def open_loop(client_id: str) -> Loop:
-    """The loop, not started; a simulation has one of its own."""
-    return Loop(client_id=client_id, slow_task_threshold_secs=0, selector=_Selector)
+def _settling(how: Callable[[Any], object], value: Any) -> Action:
+    return lambda: how(value)

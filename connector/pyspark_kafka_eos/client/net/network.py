@@ -1,20 +1,18 @@
-"""The network loop of one process: connections, TLS, SASL and back-off, as kafka-python's `kafka.net` does them.
+"""The face of the connections to one cluster, for any thread: requests in, answers or this package's errors out.
 
-Owns: the loop's thread and the translation of the library's failures into this package's errors.
-Does not know: topics, transactions, what a request means.
+Owns: the hand-over between the callers' threads and the loop's, and the translation of failures.
+Does not know: topics, transactions, what a request means; how a connection works (`connection`, `opening`, `pool`).
 Invariants:
-- Only `pyspark_kafka_eos.client` imports `kafka.net`.
 - Callbacks run on the loop's thread and must not block.
 - A connection is used, and closed, by the loop's thread alone.
+- Every request ends: with an answer, or with an error that tells the broker, its address and the reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from kafka_core import runtime
@@ -22,21 +20,21 @@ from kafka_core.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     ExactlyOnceError,
+    InternalError,
     TokenUnavailable,
     UnsupportedVersion,
 )
-from kafka_core.protocol.messages import FetchRequest, Message
+from kafka_core.protocol.messages import Message
 from pyspark_kafka_eos.client.net import login, refusals
-from pyspark_kafka_eos.client.net.fast_socket import receive_large
-from pyspark_kafka_eos.client.net.library_logs import keep_secrets_out
-from pyspark_kafka_eos.client.net.loop import open_loop
-from pyspark_kafka_eos.client.net.manager import Manager
-from pyspark_kafka_eos.client.wire.produce import SingleBatchProduce
-from pyspark_kafka_eos.client.wire.versions import Request, Versions, built
+from pyspark_kafka_eos.client.net.first_contact import FirstContact
+from pyspark_kafka_eos.client.net.loop import Loop
+from pyspark_kafka_eos.client.net.opening import Opener
+from pyspark_kafka_eos.client.net.pool import Node as Node
+from pyspark_kafka_eos.client.net.pool import Pool
+from pyspark_kafka_eos.client.wire.versions import Request, Versions
 from pyspark_kafka_eos.model import ClientSettings
 
-Node = int | str
-"""A broker's id, or the name of a dedicated connection to one (`Network.dedicated`)."""
+log = logging.getLogger(__name__)
 
 Answer = Message | ExactlyOnceError
 Done = Callable[[Answer], None]
@@ -45,39 +43,26 @@ Elsewhere = Callable[[Sequence[int]], Mapping[int, Answer]]
 they are given up. What comes for those later is dropped.
 """
 
-_RECEIVE_MAX_BYTES = 128 * 1024 * 1024
-"""Largest answer accepted. Brokers send one batch whatever fetch.max.bytes is, and topics may allow tens of
-MB. Half rejects such topics; double only matters for memory if a broker sends a wrong length."""
-
-_QUEUE_PER_CONNECTION = 10_000
-"""The library fails a send past its own in-flight limit instead of queueing it. The limit of 5 that idempotence needs
-applies to Produce alone, and the producer's shell enforces it; every other request may queue."""
-
 MOST_UNANSWERED = 512
-"""Requests of one `call_many` that are on their way at once. Half would let connections run dry. The bound is from the
-time when the library searched all timers at each answer (10,000 EndTxn at once took 4.8 s); since `loop` does not,
-whether more would help was not measured.
+"""Requests of one `call_many` that are on their way at once. Half would let connections run dry; whether more would
+help was not measured.
 """
 
 _ON_THE_WAY_MS = 1.0
-"""How long until a queued request is on its way: the loop's next round writes it to the socket."""
+"""How long until a queued request is on its way: it is written when the loop's turn is over."""
 
 _LOOP_ALIVE_S = 1.0
 """How often a waiting caller checks whether the loop still runs."""
 
-_ENDS_WITHIN_MS = 1_000
+_ENDS_WITHIN_S = 1.0
 """How long closing waits for the loop. It is always between two requests' bytes or answers, so half would do on an idle
 machine; a loop that does not end within double is stuck, and its thread ends with the process.
 """
 
 _CONNECT_TIMES = 2
-"""How many request timeouts a connection may take before a request's own timeout begins: one to connect, one
-for versions and credentials. With fewer, a slow handshake would look like a loop that has ended."""
-
-# The library logs every lost connection as an error; this package decides which of them matter. Handlers that
-# the user configures still receive these records.
-logging.getLogger("kafka").addHandler(logging.NullHandler())
-keep_secrets_out()
+"""How many request timeouts a caller waits beyond a request's own, which ends it in any case: for a loop that is busy
+with others. With one, a machine that swaps would look like a loop that has ended.
+"""
 
 
 class Network:
@@ -88,25 +73,15 @@ class Network:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        configs: dict[str, Any] = {
-            "bootstrap_servers": list(settings.bootstrap_servers),
-            "client_id": settings.client_id,
-            "client_software_name": "pyspark-kafka-eos",
-            "request_timeout_ms": settings.request_timeout_ms,
-            "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
-            "max_in_flight_requests_per_connection": _QUEUE_PER_CONNECTION,
-            "metadata_max_age_ms": settings.metadata_max_age_ms,
-            # The library's default, half a minute of back-off, would far outlast a coordinator's move.
-            "reconnect_backoff_max_ms": 1_000,
-            **login.library_settings(settings.security),
-        }
         self._asked = login.asked(settings.security)
         login.check(self._asked, settings.security)
-        self._selector = open_loop(settings.client_id)
-        self._manager = Manager(self._selector, self._asked, settings, **configs)
-        self._selector.start()
-        self._dedicated: dict[tuple[int, int | str], tuple[tuple[str, int], Node]] = {}
+        self._loop = Loop(settings.client_id)
+        opener = Opener(self._loop, self._asked, settings)
+        self._pool = Pool(self._loop, opener, settings)
+        self._first = FirstContact(self._loop, self._pool, opener, self._asked)
+        self._pool.bootstrap = self._first.again
         self._closed = False
+        self._loop.start()
 
     def bootstrap(self, timeout_ms: int) -> None:
         """Connect to a bootstrap server.
@@ -115,103 +90,108 @@ class Network:
         fails for a reason that waiting cannot mend. After `timeout_ms`: the same where one server fails so, else
         BrokerUnavailable with each server's last reason.
         """
+
+        async def make() -> None:
+            await self._first.make(runtime.monotonic() + timeout_ms / 1000)
+            self._pool.keep()
+
         try:
-            self._manager.bootstrap(timeout_ms=timeout_ms)
+            self._wait_for(make())
         except BrokerUnavailable as error:
             raise type(error)(error.message, self._where()) from error
-        except ExactlyOnceError:
-            raise
-        except Exception as error:
-            raise self._translate(error, "bootstrap") from error
 
     def versions_of(self, node: Node, timeout_ms: int | None = None) -> Versions:
         """What a broker supports, by its connection, which is opened where there is none. Not from the loop's thread.
 
         BrokerUnavailable where it is not open within `timeout_ms` (the settings' request timeout where None).
         """
-        allowed_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        found: list[Versions | ExactlyOnceError] = []
-        ready = runtime.event()
+        allowed_s = (timeout_ms or self.settings.request_timeout_ms) / 1000
+        found: list[Versions] = []
 
-        def take(answer: Versions | ExactlyOnceError) -> None:
-            found.append(answer)
-            ready.set()
+        async def ask() -> None:
+            connection = self._pool.connection(node)
+            await connection.ready(allowed_s)
+            found.append(Versions(connection.versions, node))
 
-        def opened(connection: Any) -> None:
-            take(_versions(connection, node))
-
-        self.on_loop(lambda: self._when_open(node, opened, take, allowed_ms))
-        if not ready.wait((allowed_ms + _LOOP_ALIVE_S * 1000) / 1000):
-            raise BrokerUnavailable(f"broker {node} did not say what it supports within {allowed_ms} ms", self._where())
-        if isinstance(found[0], ExactlyOnceError):
-            raise found[0]
+        try:
+            self._wait_for(ask())
+        except ExactlyOnceError:
+            raise
+        except Exception as error:
+            raise self._translate(error, node) from error
         return found[0]
 
     def known_versions(self) -> list[Versions]:
         """What the brokers support that this process is connected to, and the first one that it was. Asks nobody."""
-        first = self._manager.broker_version_data
-        known = [] if first is None else [Versions(first.api_versions)]
-        # A copy: the loop's thread adds and removes connections.
-        open_now = [each for each in list(self._manager._conns.values()) if each.connected]
-        return known + [_versions(each, each.node_id) for each in open_now]
+        first = [Versions(self._first.versions)] if self._first.versions else []
+        return first + [Versions(versions, node) for node, versions in self._pool.known_versions()]
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, empty where its brokers tell none."""
+        return self._pool.known.cluster_id or ""
 
     def any_node(self, but: Collection[int] = ()) -> Node:
         """The least loaded broker, and one of `but` only where there is no other; BrokerUnavailable where none is known
-        to be reachable.
+        to be reachable, with the reason of each.
         """
-        node = self._manager.least_loaded_node(but)
+        node = self._pool.least_loaded(but)
         if node is None:
-            raise BrokerUnavailable("no broker of the cluster can be reached right now", self._where())
-        return node  # type: ignore[no-any-return]
+            if self._pool.refusal is not None:
+                raise self._pool.refusal
+            reasons = self._pool.known.reasons()
+            raise BrokerUnavailable(
+                f"no broker of the cluster can be reached right now{reasons and ': '}{reasons}", self._where()
+            )
+        return node
 
     def brokers(self) -> list[int]:
         """The ids of all known brokers."""
-        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+        return sorted(self._pool.known.brokers)
 
     @property
     def connections(self) -> int:
         """How many connections to brokers are open."""
-        # A copy: the loop's thread adds and removes connections.
-        return sum(each.connected for each in list(self._manager._conns.values()))
+        return self._pool.open_connections
 
     def knows(self, node: Node) -> bool:
         """Whether the address of a node is known."""
-        return self._manager.cluster.broker_metadata(node) is not None
+        return self._pool.place_of(node) is not None
+
+    def take_brokers(self, answer: Message) -> None:
+        """Keep the brokers' addresses that an answer to Metadata names; from any thread. OptionsError where it is
+        another cluster's, BrokerUnavailable where it has the client begin again.
+        """
+        self._pool.take(answer)
 
     def refresh_brokers(self) -> None:
         """Refresh the list of brokers. A failure is only logged: the request for the broker reports it."""
         try:
-            self._manager.run(self._manager.cluster.refresh_metadata)
-        except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
-            logging.getLogger(__name__).debug("broker list not refreshed: %r", error)
+            self._wait_for(self._pool.refresh())
+        except ExactlyOnceError as error:
+            log.debug("broker list not refreshed: %s", error)
 
     def named(self, node: int, use: str) -> Node:
         """A dedicated connection to a broker whose address is known; the shared one where it is not."""
-        known = self._manager.cluster.broker_metadata(node)
-        return node if known is None else self.dedicated(node, use, known.host, known.port)
+        return self._pool.dedicated(node, use) if self.knows(node) else node
 
     def dedicated(self, node: int, use: int | str, host: str, port: int) -> Node:
-        """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each use."""
-        place, name = self._dedicated.get((node, use), (None, node))
-        if place != (host, port):
-            address = SimpleNamespace(error_code=0, error_message=None, node_id=f"{node}.{use}", host=host, port=port)
-            name = self._manager.cluster.add_coordinator(address, 1, f"{node}.{use}")
-            # The library makes an address anew for each of ten thousand ids, and never drops one.
-            self._dedicated[node, use] = (host, port), name
-        return name
+        """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each use. The address is
+        what an answer has named last.
+        """
+        self._pool.known.moved_to(node, host, port)
+        return self._pool.dedicated(node, use)
 
-    def on_loop(self, action: Callable[[], None]) -> None:
+    def on_loop(self, action: Callable[[], object]) -> None:
         """Run `action` soon on the loop's thread; BrokerUnavailable where the loop has ended."""
         try:
-            self._selector.call_soon_threadsafe(action)
-        except Exception as error:  # the library raises whatever ended the loop
-            raise BrokerUnavailable(
-                f"the connections are closed or broken: {type(error).__name__}: {error}", self._where()
-            ) from error
+            self._loop.run_soon(action)
+        except RuntimeError as error:
+            raise BrokerUnavailable(f"the connections are closed or broken: {error}", self._where()) from error
 
     def later(self, delay_ms: float, action: Callable[[], None]) -> None:
         """Run `action` on the loop's thread after a delay. Call on the loop's thread."""
-        self._selector.call_later(delay_ms / 1000, action)
+        self._loop.later(delay_ms / 1000, action)
 
     def send_on_loop(self, node: Node, request: Request, done: Done, timeout_ms: int | None = None) -> None:
         """Send from the loop's thread; `done` receives the answer or an error. After an error the request may
@@ -219,60 +199,17 @@ class Network:
 
         A request that is built for its connection is built when that is open, in what is left of its time.
         """
-        allowed_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        until = runtime.monotonic() + allowed_ms / 1000
 
-        def send(connection: Any) -> None:
-            try:
-                left_ms = max(1, int((until - runtime.monotonic()) * 1000))
-                future = _send(connection, built(request, _versions(connection, node)), left_ms)
-            except UnsupportedVersion as error:
-                done(error)
-                return
-            except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
-                done(self._translate(error, node))
-                return
-            future.add_callback(done)
-            future.add_errback(lambda error: done(self._translate(error, node)))
+        def answered(answer: Any) -> None:
+            done(self._translate(answer, node) if isinstance(answer, Exception) else answer)
 
-        self._when_open(node, send, done, allowed_ms)
-
-    def _when_open(self, node: Node, then: Callable[[Any], None], failed: Done, allowed_ms: float) -> None:
-        """On the loop's thread: `then` with the connection to a node as soon as it is open, or `failed` with why it is
-        not; one of them, once. In the order of the calls.
-        """
+        deadline = runtime.monotonic() + (timeout_ms or self.settings.request_timeout_ms) / 1000
         try:
-            connection = self._manager.get_connection(node)
-        except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
-            failed(self._translate(error, node))
+            connection = self._pool.connection(node)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, there is no connection
+            done(self._translate(error, node))
             return
-        if not connection.initializing:
-            then(connection)
-            return
-        waiting = [then]
-
-        def ready(_: object) -> None:
-            if waiting:
-                waiting.pop()(connection)
-
-        def lost(error: BaseException) -> None:
-            if waiting:
-                waiting.clear()
-                failed(self._translate(error, node))
-
-        def late() -> None:
-            if waiting:
-                waiting.clear()
-                failed(
-                    BrokerUnavailable(
-                        f"no answer from broker {node}: its connection was not open within {allowed_ms:.0f} ms",
-                        self._where(),
-                    )
-                )
-
-        connection.init_future.add_callback(ready)
-        connection.init_future.add_errback(lost)
-        self.later(allowed_ms, late)
+        connection.send(request, answered, deadline)
 
     def call_many(
         self,
@@ -313,48 +250,56 @@ class Network:
         """Close every connection and end the thread."""
         if not self._closed:
             self._closed = True
-            self._close_connections()
-            self._selector.stop(timeout_ms=_ENDS_WITHIN_MS)
-            # stop() ends the thread only; the loop's own wake-up sockets would stay open.
-            self._selector.close()
+            self._loop.hand_over(self._pool.close)
+            self._loop.stop(_ENDS_WITHIN_S)
 
-    def _close_connections(self) -> None:
-        """Close them on the loop's thread: it may be about to write to one."""
-        closed = runtime.event()
+    def _wait_for(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine, which is bounded, on the loop's thread and wait for its end; its error, BrokerUnavailable
+        where the loop ends before it.
+        """
+        over = runtime.event()
+        ended: list[Exception | None] = []
 
-        def close() -> None:
+        async def run() -> None:
             try:
-                self._manager.close()
+                await work
+                ended.append(None)
+            except Exception as error:  # noqa: BLE001 -- it is the caller's
+                ended.append(error)
             finally:
-                closed.set()
+                over.set()
 
+        started = run()
         try:
-            self.on_loop(close)
-        except BrokerUnavailable:
-            # The loop has failed, so no other thread uses them; the library's part that still wants the loop fails too.
-            with contextlib.suppress(Exception):
-                self._manager.close()
-        else:
-            closed.wait(_ENDS_WITHIN_MS / 1000)
+            self.on_loop(lambda: self._loop.task(started))
+            while not over.wait(_LOOP_ALIVE_S) and not self._loop.ended:
+                pass
+        finally:
+            if not ended:
+                for each in (started, work):
+                    each.close()
+        if not ended:
+            raise BrokerUnavailable("the connections were closed", self._where())
+        if ended[0] is not None:
+            raise ended[0]
 
     def _where(self) -> dict[str, str | int]:
         return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
 
-    def _translate(self, error: BaseException, node: Node) -> ExactlyOnceError:
+    def _translate(self, error: Exception, node: Node) -> ExactlyOnceError:
         """The error of one request. A name without an address and a file that cannot be read are no refusals here:
         brokers and files come back while they are replaced.
         """
-        known = self._manager.cluster.broker_metadata(node)
-        address = "the broker" if known is None else f"{known.host}:{known.port}"
-        refusal = refusals.refusal_of(error, address, self._asked)
+        if isinstance(error, (UnsupportedVersion, InternalError)):
+            return error
+        place = self._pool.place_of(node)
+        refusal = refusals.refusal_of(error, "the broker" if place is None else str(place), self._asked)
         if isinstance(refusal, AuthorizationFailed):
             return refusal
-        at = "" if known is None else f" ({address})"
         unavailable = TokenUnavailable if isinstance(refusals.root_of(error), TokenUnavailable) else BrokerUnavailable
-        return unavailable(
-            f"no answer from broker {node}{at}: {refusals.reason_of(error)}",
-            self._where(),
-        )
+        at = "" if place is None else f" ({place})"
+        reason = refusals.reason_of(error if refusal is None else refusal)
+        return unavailable(f"no answer from broker {node}{at}: {reason}", self._where())
 
 
 class _Asked:
@@ -416,31 +361,3 @@ def answers_within_ms(settings: ClientSettings, timeout_ms: int | None = None) -
     """The longest time (ms) from handing over a request to its result, unless the loop has lost it."""
     request_ms = settings.request_timeout_ms
     return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
-
-
-def _versions(connection: Any, node: Node) -> Versions:
-    known = connection.broker_version_data
-    return Versions({} if known is None else known.api_versions, node)
-
-
-def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
-    """Send on a connection; returns the future of the answer. A large batch is written to the socket without
-    a copy, and a connection that fetches is switched to `fast_socket`.
-
-    Everything happens on the loop's thread, so no other bytes get between a request's head and its records.
-    """
-    if isinstance(request, FetchRequest):
-        receive_large(connection)
-    if not isinstance(request, SingleBatchProduce):
-        return connection.send_request(request, request_timeout_ms=timeout_ms)
-    transport = connection.transport
-    if transport is None:
-        # It waits for the connection, and is encoded whole later.
-        return connection.send_request(request, request_timeout_ms=timeout_ms)
-    request.keep_records_apart()
-    future = connection.send_request(request, request_timeout_ms=timeout_ms)
-    # Empty where the request still waits for authentication: it is encoded whole later.
-    rest = request.take_rest()
-    if rest:
-        transport.writelines(rest)
-    return future

@@ -13,8 +13,6 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-import kafka.errors as kafka_errors
-
 from kafka_core.errors import (
     BrokerNotTrusted,
     ExactlyOnceError,
@@ -26,8 +24,17 @@ from kafka_core.errors import (
 from pyspark_kafka_eos.client.net.credentials import kerberos
 from pyspark_kafka_eos.client.net.credentials.kerberos import Kerberos
 from pyspark_kafka_eos.client.net.credentials.tls import Tls
+from pyspark_kafka_eos.client.net.failures import (
+    ConnectionFailed,
+    LoginNotAccepted,
+    MechanismNotOffered,
+    NameFailed,
+    NoLoginExpected,
+    NoRight,
+    NotKafka,
+    of_system,
+)
 from pyspark_kafka_eos.client.net.oauth.settings import OAuth
-from pyspark_kafka_eos.client.net.transport import NotKafka
 
 _NAME_CODES = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 """The name service has answered that there is no such name; EAI_AGAIN and the others may pass."""
@@ -53,18 +60,6 @@ _NO_COMMON_CIPHER = ("HANDSHAKE_FAILURE", "INSUFFICIENT_SECURITY", "NO_SHARED_CI
 _SET_CERTIFICATE = "set kafka.ssl.keystore.location, or kafka.ssl.certificate.location and kafka.ssl.key.location"
 
 
-class HandshakeFailed(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
-    """The TLS handshake failed; the cause is the reason."""
-
-
-class NameFailed(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
-    """The name service gave no address; `code` is getaddrinfo's."""
-
-    def __init__(self, text: str, code: int | None) -> None:
-        super().__init__(text)
-        self.code = code
-
-
 @dataclass(frozen=True)
 class Asked:
     """What the options ask for, as the messages name it."""
@@ -78,23 +73,19 @@ class Asked:
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The failure below the library's wrapping."""
-    if error.__cause__ is not None:
-        return error.__cause__
-    if isinstance(error, kafka_errors.KafkaConnectionError) and error.args:
-        inner = error.args[0]
-        if isinstance(inner, BaseException):
-            return inner
-    return error
+    """What a failure was caused by; itself where nothing else was."""
+    return error if error.__cause__ is None else error.__cause__
 
 
 def reason_of(error: BaseException) -> str:
     """One failure in words."""
-    root = root_of(error)
-    text = str(getattr(root, "message", None) or root)
-    # The library's own failures begin with their class.
-    name = type(root).__name__
-    return text if name in text else f"{name}: {text}" if text else name
+    if isinstance(error, ConnectionFailed):
+        return str(error)
+    if isinstance(error, ExactlyOnceError):
+        return error.message
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return of_system(error)
+    return str(error) or type(error).__name__
 
 
 def refusal_of(error: BaseException, server: str, asked: Asked) -> ExactlyOnceError | None:
@@ -105,14 +96,14 @@ def refusal_of(error: BaseException, server: str, asked: Asked) -> ExactlyOnceEr
         return None if isinstance(root, RetriableError) else root
     if isinstance(error, NameFailed):
         return _unknown_name(error, server)
-    if isinstance(root, NotKafka):
-        return _not_kafka(root, server, asked)
+    if isinstance(error, NotKafka):
+        return _not_kafka(error, server, asked)
     if isinstance(root, ssl.SSLCertVerificationError):
         return _not_trusted(root, server, asked)
     if isinstance(root, ssl.SSLError):
         return _tls_failed(root, server, asked)
-    if isinstance(root, kafka_errors.SaslAuthenticationFailedError):
-        said = str(root).split(": ", 2)[-1] or type(root).__name__
+    if isinstance(error, LoginNotAccepted):
+        said = str(error).partition(": ")[2] or str(error)
         if asked.oauth is not None:
             return LoginRefused(
                 f"{server} refused the token of {asked.oauth.where}: {said}; its issuer, audience, subject or scope is not "
@@ -136,12 +127,12 @@ def refusal_of(error: BaseException, server: str, asked: Asked) -> ExactlyOnceEr
             "(kafka.sasl.*), or have the account made",
             {**facts, "mechanism": asked.mechanism},
         )
-    if isinstance(root, kafka_errors.UnsupportedSaslMechanismError):
+    if isinstance(error, MechanismNotOffered):
         return not_offered(server, asked, ())
-    if isinstance(root, kafka_errors.IllegalSaslStateError):
+    if isinstance(error, NoLoginExpected):
         return takes_no_login(server, asked)
-    if isinstance(root, kafka_errors.AuthorizationError):
-        return LoginRefused(f"{server} refused the connection: {root}; see its listener's rights", facts)
+    if isinstance(error, NoRight):
+        return LoginRefused(f"{server} refused the connection: {error}; see its listener's rights", facts)
     if kerberos.of_gssapi(root) and asked.kerberos is not None:
         if kerberos.kdc_is_away(root):
             return None

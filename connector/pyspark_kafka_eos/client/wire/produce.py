@@ -71,7 +71,7 @@ class SingleBatchProduce:
     ) -> None:
         self.API_VERSION = version
         self.header: _Header | None = None
-        self._fixed = (version, transactional_id, timeout_ms, topic)
+        self._fixed = (transactional_id, timeout_ms, topic)
         self._client_id = ""
         self._partition = partition
         self._records = records
@@ -80,7 +80,7 @@ class SingleBatchProduce:
 
     def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
         """Set the request's correlation id on its connection, and the client id."""
-        _, response_class = _template(client_id, *self._fixed)
+        _, response_class = _template(client_id, self.API_VERSION, *self._fixed)
         self._client_id = client_id
         self.header = _Header(self.API_VERSION, correlation_id, response_class)
 
@@ -102,7 +102,7 @@ class SingleBatchProduce:
         assert header
         assert framed
         assert self.header is not None
-        empty, _ = _template(self._client_id, *self._fixed)
+        empty, _ = _template(self._client_id, self.API_VERSION, *self._fixed)
         length = _unsigned_varint(len(self._records) + 1)
         size = len(empty) - 4 - 1 + len(length) + len(self._records)
         start = bytearray(empty[: -len(_EMPTY_TAIL)])

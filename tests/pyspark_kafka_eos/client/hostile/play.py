@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka.net.manager import KafkaConnectionManager
-
 from kafka_core.errors import ExactlyOnceError, InternalError
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.net import known
 from pyspark_kafka_eos.client.reading.absence import WITNESS_MS
 from pyspark_kafka_eos.model import Secret
 from tests.pyspark_kafka_eos.client.certificates import Authority
@@ -56,7 +55,7 @@ packed.
 UNPACKS_AT_MOST_MB = 420
 """The same for packed batches: 128 MB unpacked, once more while the buffer grows, and their columns."""
 
-_WATCHED = ("kafka.net.selector", "kafka.future")
+_WATCHED = ("asyncio", "pyspark_kafka_eos.client.net")
 """Loggers that write what a coroutine or a callback was ended by."""
 
 
@@ -85,7 +84,7 @@ class Door:
 
 
 class _Watch(logging.Handler):
-    """Notes what ended a coroutine or a callback of the library."""
+    """Notes what ended a coroutine or a callback."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -146,14 +145,13 @@ def _loopback_only() -> Iterator[None]:
 
 @contextmanager
 def _soon() -> Iterator[None]:
-    """The library's pause before the next connection, 50 ms, is 1 ms."""
-    defaults = KafkaConnectionManager.DEFAULT_CONFIG
-    before = defaults["reconnect_backoff_ms"]
-    defaults["reconnect_backoff_ms"] = 1
+    """The pause before the next connection, 50 ms, is 1 ms."""
+    before = known.BACKOFF_S
+    known.BACKOFF_S = 0.001
     try:
         yield
     finally:
-        defaults["reconnect_backoff_ms"] = before
+        known.BACKOFF_S = before
 
 
 class Player:
@@ -250,7 +248,7 @@ class Player:
                 if cluster is None:
                     made = Impatient(self._settings(door), LIMIT_MS)
                     found.append("open")
-                    self._closing(made)
+                    made.close()
                 else:
                     found.append(OPERATIONS[plan.operation](cluster))
             except BaseException as error:  # noqa: BLE001 -- every error is judged
@@ -274,13 +272,6 @@ class Player:
         if isinstance(error, ExactlyOnceError):
             return type(error).__name__, told
         return "foreign error", told
-
-    def _closing(self, cluster: Cluster) -> None:
-        # The library closes the sockets from the caller's thread, while the loop may wait for one: the loop then logs
-        # that its file is gone. The connection is over by then, so this ends nothing.
-        noted = len(self._watch.found)
-        cluster.close()
-        self._watch.found[noted:] = [each for each in self._watch.found[noted:] if "descriptor" not in each]
 
     def _settings(self, door: Door) -> Any:
         return settings(door.peer.address, **dict(door.security))

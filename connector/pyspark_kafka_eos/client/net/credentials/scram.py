@@ -1,17 +1,20 @@
-"""SCRAM as the client has it, with delegation tokens (KIP-48) and bounds (RFC 5802, RFC 7677).
+"""SCRAM as the client has it (RFC 5802, RFC 7677), with delegation tokens (KIP-48) and bounds.
 
-Owns: what the library's exchange lacks: the extension `tokenauth`, and how much work a server may ask for.
+Owns: the messages and their keys, the extension `tokenauth`, how much work a server may ask for.
 Does not know: requests, where user and password come from.
-Invariants: no key is derived before the iterations are judged, so neither a stall nor a cheap guess is a server's to
-choose.
+Invariants:
+- No key is derived before the iterations are judged, so neither a stall nor a cheap guess is a server's to choose.
+- The broker has proven that it knows the password's key before the exchange is done.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import re
-from typing import Any
 
-from kafka.net.sasl.scram import SaslMechanismScram, ScramClient
+from kafka_core import runtime
 
 LEAST_ITERATIONS = 4_096
 """RFC 7677's least, and Kafka's. With half, a server that records the proof guesses passwords twice as fast."""
@@ -21,39 +24,69 @@ MOST_ITERATIONS = 100_000
 double stalls every connection of the process for twice as long at each login, half could refuse a careful operator.
 """
 
+_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS = re.compile(rb"(?:^|,)i=([^,]*)")
-_TOKEN = b",tokenauth=true"
+_NO_BINDING = b"biws"
+"""base64 of "n,,": the client binds no channel (RFC 5802, 7)."""
 
 
-class Scram(SaslMechanismScram):  # type: ignore[misc]
-    """One exchange. `by_token`: user and password are the id and the HMAC of a delegation token."""
+class Scram:
+    """One exchange. `user`: with the escapes of RFC 5802, 5.1. `by_token`: user and password are the id and the HMAC of
+    a delegation token.
+    """
 
-    def __init__(self, *, by_token: bool, **config: Any) -> None:
-        super().__init__(**config)
-        self._scram_client = _Client(
-            config["sasl_plain_username"], config["sasl_plain_password"], config["sasl_mechanism"], by_token
-        )
+    def __init__(self, mechanism: str, user: str, password: str, *, by_token: bool) -> None:
+        self._hash = _HASHES[mechanism]
+        self._password = password.encode()
+        self._nonce = runtime.uuid4().hex.encode()
+        extension = b",tokenauth=true" if by_token else b""
+        self._bare = b"n=" + user.encode() + b",r=" + self._nonce + extension
+        self._next = b"n,," + self._bare
+        self._signature: bytes | None = None
+        self._done = False
+
+    def auth_bytes(self) -> bytes:
+        """The next message."""
+        return self._next
+
+    def receive(self, data: bytes) -> None:
+        """The broker's answer to it; ValueError or KeyError where it is none."""
+        if self._signature is None:
+            self._challenged(data)
+        elif hmac.compare_digest(base64.b64decode(_fields(data)["v"], validate=True), self._signature):
+            self._done = True
+        else:
+            raise ValueError("its signature is not that of the password")
+
+    def _challenged(self, message: bytes) -> None:
+        count = judge(message)
+        fields = _fields(message)
+        nonce = fields["r"].encode()
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise ValueError("it did not extend the client's nonce")
+        salt = base64.b64decode(fields["s"], validate=True)
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, count)
+        client_key = self._sign(salted, b"Client Key")
+        without = b"c=" + _NO_BINDING + b",r=" + nonce
+        said = b",".join((self._bare, message, without))
+        stored = hashlib.new(self._hash, client_key).digest()
+        proof = bytes(one ^ other for one, other in zip(client_key, self._sign(stored, said), strict=True))
+        self._signature = self._sign(self._sign(salted, b"Server Key"), said)
+        self._next = without + b",p=" + base64.b64encode(proof)
+
+    def _sign(self, key: bytes, text: bytes) -> bytes:
+        return hmac.digest(key, text, self._hash)
+
+    def is_done(self) -> bool:
+        """Whether the broker has proven itself."""
+        return self._done
+
+    def __repr__(self) -> str:
+        return "<Scram, not shown>"
 
 
-class _Client(ScramClient):  # type: ignore[misc]
-    def __init__(self, user: str, password: str, mechanism: str, by_token: bool) -> None:
-        super().__init__(user, password, mechanism)
-        self._more = _TOKEN if by_token else b""
-
-    def first_message(self) -> bytes:
-        """The client's first message. The extension is signed like the rest of it."""
-        message: bytes = super().first_message() + self._more
-        self.auth_message += self._more
-        return message
-
-    def process_server_first_message(self, server_first_message: bytes) -> None:
-        """ValueError where the server asks for too little work or for too much."""
-        judge(server_first_message)
-        super().process_server_first_message(server_first_message)
-
-
-def judge(message: bytes) -> None:
-    """ValueError with the reason where the iterations of a server's first message are out of bounds."""
+def judge(message: bytes) -> int:
+    """The iterations of a server's first message; ValueError with the reason where they are out of bounds."""
     found = _ITERATIONS.search(message)
     text = b"" if found is None else found[1]
     # Kafka's numbers have five digits; int() of a million of them would take seconds itself.
@@ -65,3 +98,8 @@ def judge(message: bytes) -> None:
             f"it asks for {count} iterations of SCRAM, and this client takes {LEAST_ITERATIONS} to {MOST_ITERATIONS} "
             "(Apache Kafka's users have 4096 to 16384)"
         )
+    return count
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    return dict(each.split("=", 1) for each in message.decode().split(","))
