@@ -91,9 +91,10 @@ class Cluster:
         self._cluster_id: str | None = None
         self._others = OtherBrokers(self.network)
         try:
+            budget = self.budget(timeout_ms)
             self.network.bootstrap(timeout_ms)
             self._refuse_old_broker()
-            self.features = self._finalized_features()
+            self.features = self._finalized_features(budget)
         except BaseException:
             self.network.close()
             raise
@@ -203,16 +204,17 @@ class Cluster:
                 {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)},
             )
 
-    def _finalized_features(self) -> dict[str, int]:
+    def _finalized_features(self, budget: Budget) -> dict[str, int]:
         request = self.build(
             m.ApiVersionsRequest,
             transaction_version=1,
             client_software_name="pyspark-kafka-eos",
             client_software_version="1",
         )
-        # Not to one fixed broker: a broker killed a moment ago is still listed.
-        answer = self.call_any(request)
-        return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
+        # Not to one fixed broker: a broker killed a moment ago is still listed. The bootstrap server may not have heard
+        # of an upgrade yet, so two have been asked.
+        self.call_any(request, budget.left_ms)
+        return self.network.features
 
     # ---- calls
 

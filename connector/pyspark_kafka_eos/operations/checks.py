@@ -99,6 +99,12 @@ def _connected(client: ClientSettings, max_block_ms: int) -> Cluster | Check:
 def _remedy(error: ExactlyOnceError) -> str:
     """What to do where no connection can be made. The messages of refusals have their own remedy."""
     if isinstance(error, BrokerUnavailable):
+        if (address := error.facts.get("advertised")) is not None:
+            # kafka.bootstrap.servers is right: something there has answered.
+            return (
+                f"correct advertised.listeners of the brokers, or have this machine reach {address} (its name, a firewall, a "
+                "container's ports)"
+            )
         return "start the brokers, or correct kafka.bootstrap.servers and kafka.security.*"
     return f"{error.who_acts} acts: see the message"
 

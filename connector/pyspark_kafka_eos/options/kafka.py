@@ -75,7 +75,14 @@ def _ignore(rows: Mapping[str, str]) -> dict[str, Row]:
     return {name: Ignore(why) for names, why in rows.items() for name in names.split()}
 
 
-_BY_ITSELF = "the client does this by itself"
+_AGAIN = (
+    "a request is sent again by the client itself, within kafka.delivery.timeout.ms and kafka.default.api.timeout.ms"
+)
+_RECONNECT = "the next attempt to connect waits 50 ms, then twice as long each time, up to 1 s"
+_CONNECTING = "a connection has 10 s until it can be used, and after failures twice as long each time, up to 30 s"
+_NAMES = "each attempt to connect looks the name up anew, and a name that does not exist is an error at once"
+_NOT_ANSWERING = "the bootstrap servers are asked again where no broker answers for 5 minutes"
+_BUFFERS = "the system sizes the buffers of a connection"
 _NO_METRICS = "this client reports no Java metrics"
 _METRICS = f"{_NO_METRICS}; leave it out"
 _BROKERS = "the broker judges the token; leave it out"
@@ -131,11 +138,12 @@ BOTH: dict[str, Row] = {
     ),
     **_ignore(
         {
-            "retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms": _BY_ITSELF,
-            "send.buffer.bytes receive.buffer.bytes": _BY_ITSELF,
-            "socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms": _BY_ITSELF,
-            "metadata.recovery.rebootstrap.trigger.ms": _BY_ITSELF,
-            "bootstrap.resolve.timeout.ms": _BY_ITSELF,
+            "retry.backoff.ms retry.backoff.max.ms": _AGAIN,
+            "reconnect.backoff.ms reconnect.backoff.max.ms": _RECONNECT,
+            "send.buffer.bytes receive.buffer.bytes": _BUFFERS,
+            "socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms": _CONNECTING,
+            "metadata.recovery.rebootstrap.trigger.ms": _NOT_ANSWERING,
+            "bootstrap.resolve.timeout.ms": _NAMES,
             "metrics.num.samples metrics.recording.level metrics.sample.window.ms": _NO_METRICS,
             "auto.include.jmx.reporter": _NO_METRICS,
         }

@@ -28,6 +28,7 @@ from embedded_kafka.real import LocalKafka
 from kafka_core.errors import ExactlyOnceError
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.net import opening, pool
 from pyspark_kafka_eos.client.writing.producer import Producer
 from tests.pyspark_kafka_eos.client.certificates import openssl
 from tests.pyspark_kafka_eos.client.client_tools import record_batch
@@ -57,7 +58,7 @@ class Load:
 
 
 class _Noted(logging.Handler):
-    """Counts the library's words on re-authentication."""
+    """Counts the client's words on renewed sessions and lost connections."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -65,10 +66,9 @@ class _Noted(logging.Handler):
         self.failed: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = str(record.msg)
-        if "Beginning SASL re-authentication" in text:
+        if record.msg == opening.SESSION_IS_RENEWED:
             self.begun += 1
-        elif record.levelno >= logging.WARNING and "in the clear" not in text:
+        elif record.msg == pool.CONNECTION_LOST or record.levelno >= logging.WARNING:
             self.failed.append(record.getMessage())
 
 
@@ -126,10 +126,11 @@ def _read(servers: str) -> Counter[str]:
 def run(minutes: float, folder: Path) -> tuple[str, bool]:
     """The counts as text, and whether they are right."""
     noted, load = _Noted(), Load()
-    logger = logging.getLogger("kafka.net.connection")
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    logger.addHandler(noted)
+    loggers = [each.log for each in (opening, pool)]
+    for each in loggers:
+        each.setLevel(logging.DEBUG)
+        each.propagate = False
+        each.addHandler(noted)
     try:
         with _broker(folder) as (kafka, address, endpoint):
             admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -141,18 +142,19 @@ def run(minutes: float, folder: Path) -> tuple[str, bool]:
                 writers = [
                     threading.Thread(target=_write, args=(cluster, number, until, load)) for number in range(WRITERS)
                 ]
-                for each in writers:
-                    each.start()
-                for each in writers:
-                    each.join()
+                for writer in writers:
+                    writer.start()
+                for writer in writers:
+                    writer.join()
                 took_s, begun, issued = time.monotonic() - began, noted.begun, len(endpoint.issued)
-                connections = len(cluster.network._manager._conns)
+                connections = cluster.network.connections
             finally:
                 lost = list(noted.failed)
                 cluster.close()
             found = _read(kafka.bootstrap_servers)
     finally:
-        logger.removeHandler(noted)
+        for each in loggers:
+            each.removeHandler(noted)
     expected = Counter(f"{n}/{count}/{each}" for n, count in load.committed for each in range(RECORDS))
     missing, beyond = expected - found, found - expected
     least = int(took_s / _EARLIEST_S) - 1
@@ -161,7 +163,7 @@ def run(minutes: float, folder: Path) -> tuple[str, bool]:
         f"{took_s:.0f} s; {len(load.committed)} batches committed, {len(load.failed)} failed; slowest batch {load.slowest_s:.2f} s",
         f"{begun} re-authentications on {connections} connections (at least {least}); {issued} tokens of {TOKEN_S:.0f} s were issued",
         f"{sum(found.values())} records read; {sum(missing.values())} missing, {sum(beyond.values())} that no commit had",
-        f"{len(lost)} warnings of lost connections",
+        f"{len(lost)} lost connections",
         *load.failed[:10],
         *lost[:10],
     ]

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from embedded_kafka.embedded import EmbeddedKafka
 from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, OptionsError
 from kafka_core.protocol import messages as m
-from pyspark_kafka_eos.client.net import addresses, connection, pool
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.client.net import addresses, connection, opening, pool
 from pyspark_kafka_eos.client.net.failures import ConnectionFailed
 from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.operations import checks
 from tests.pyspark_kafka_eos.client.certificates import Authority
+from tests.pyspark_kafka_eos.client.client_tools import wait_until
 from tests.pyspark_kafka_eos.client.listener import Listener
 from tests.pyspark_kafka_eos.client.test_login import nobody, serving
 
@@ -176,6 +180,26 @@ def test_a_bootstrap_name_that_leads_to_another_cluster_is_an_error_that_says_so
     assert caught.value.facts["cluster_before"] == cluster_id != caught.value.facts["cluster"]
 
 
+def test_a_broker_that_has_the_client_begin_again_is_believed(opened: Opened, names: Names) -> None:
+    # KIP-1102: the broker itself goes on answering.
+    before, after = opened(), opened()
+    names.lead_to(before.address)
+    network = Network(ClientSettings((f"{NAME}:1",)))
+    try:
+        network.bootstrap(WAIT_MS)
+        assert answered(network).brokers[0].port == before.port
+        names.lead_to(after.address)
+
+        with pytest.raises(BrokerUnavailable, match="KIP-1102"):
+            network.take_brokers(
+                MetadataResponse(version=13, error_code=int(Code.REBOOTSTRAP_REQUIRED), brokers=[], topics=[])
+            )
+
+        wait_until(lambda: network._pool.place_of(1).port == after.port, "the brokers are those of the name")  # type: ignore[union-attr]
+    finally:
+        network.close()
+
+
 # ---- the advertised address (C5)
 
 
@@ -194,6 +218,32 @@ def test_an_advertised_address_that_cannot_be_reached_is_named_with_its_broker_a
     assert isinstance(first, BrokerUnavailable) and f"broker 1 ({dead})" in first.message
     assert f"broker 1 at {dead}: cannot connect to 127.0.0.1: ECONNREFUSED" in caught.value.message
     assert listener.address in caught.value.message and "advertised.listeners" in caught.value.message
+
+
+def test_the_doctor_of_an_advertised_address_advises_its_setting_and_not_the_bootstrap_servers(opened: Opened) -> None:
+    dead = nobody()
+    listener = opened(advertises=int(dead.rpartition(":")[2]))
+
+    found = checks._connected(ClientSettings((listener.address,)), 300)
+
+    assert isinstance(found, checks.Check)
+    assert dead in found.seen and "ECONNREFUSED" in found.seen and "advertised.listeners" in found.seen
+    assert "correct advertised.listeners" in found.do and dead in found.do
+    assert "bootstrap" not in found.do
+
+
+def test_a_server_that_was_given_and_is_down_is_no_matter_of_its_advertised_address(opened: Opened) -> None:
+    dead = nobody()
+    listener = opened(advertises=int(dead.rpartition(":")[2]))
+    network = Network(ClientSettings((listener.address, dead)))
+    try:
+        network.bootstrap(WAIT_MS)
+        (answer,) = network.call_many([(1, metadata)])
+    finally:
+        network.close()
+
+    assert isinstance(answer, BrokerUnavailable) and f"broker 1 ({dead})" in answer.message
+    assert "advertised" not in answer.message and "advertised" not in answer.facts
 
 
 def test_a_broker_that_was_reached_before_is_no_matter_of_its_advertised_address() -> None:
@@ -251,6 +301,34 @@ def test_a_broker_with_another_protocol_than_the_others_is_named_with_the_remedy
 
     assert isinstance(answer, BrokerUnavailable)
     assert f"no answer from broker 2.x ({safe.address}): " in answer.message
+
+
+# ---- what a broker has not heard of yet (C8)
+
+
+def test_a_feature_is_known_by_the_broker_that_knows_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told(connection: Any, request: m.Message, until: float) -> m.Message:
+        epoch, level = said.pop(0)
+        feature = ApiVersionsResponse.FinalizedFeatureKey(
+            name="transaction.version", max_version_level=level, min_version_level=level
+        )
+        return ApiVersionsResponse(
+            version=4, error_code=0, api_keys=[], finalized_features_epoch=epoch, finalized_features=[feature]
+        )
+
+    said = [(7, 2), (6, 1)]
+    network = Network(ClientSettings(("127.0.0.1:1",)))
+    try:
+        opener = network._opener
+        monkeypatch.setattr(connection.BrokerConnection, "ask_now", told)
+        for place in (opening.Place("a", 1), opening.Place("b", 1)):
+            made = connection.BrokerConnection(network._loop, "a", "a", "t", lambda _: None)
+            asyncio.run(opener.learn_versions(made, place, 0.0))
+    finally:
+        network.close()
+
+    assert said == []
+    assert network.features == {"transaction.version": 2}
 
 
 # ---- connections that are still (C4)

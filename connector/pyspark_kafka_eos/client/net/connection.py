@@ -96,9 +96,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.failure: Exception | None = None
         self.versions: dict[int, tuple[int, int]] = {}
         """(lowest, highest) version of each API that this broker offers; empty until it was asked."""
-        self.features: dict[str, int] = {}
-        """The cluster's finalised features, as this broker knows them, and in `features_epoch` how new that is."""
-        self.features_epoch = -1
         self.heard_at = runtime.monotonic()
         self.renewal: asyncio.TimerHandle | None = None
         self.opening: asyncio.Task[None] | None = None

@@ -123,16 +123,19 @@ class Known:
         found = self._attempts.get(place)
         return found.reason if found and runtime.monotonic() - found.failed_at < _REASONS_S else ""
 
+    def only_advertised(self, place: Place) -> bool:
+        """Whether this address is known by a broker's word alone: nobody has set it, and it was never reached."""
+        given = {(each.host, each.port) for each in self.servers}
+        return place not in self._ever_reached and (place.host, place.port) not in given
+
     def reasons(self) -> str:
         """Why the brokers are not reached: for each its address and what the last attempt has ended with; and the
         remedy where only the bootstrap servers were ever reached, by addresses that no broker names.
         """
         brokers = sorted(self.brokers.items())
         told = [f"broker {node} at {place}: {why}" for node, place in brokers if (why := self.reason_at(place))]
-        if not told:
-            return ""
         said = "; ".join(told)
-        if self._ever_reached.intersection(place for _, place in brokers):
+        if not told or not all(self.only_advertised(place) for place in self.brokers.values()):
             return said
         servers = ", ".join(map(str, self.servers))
         return (

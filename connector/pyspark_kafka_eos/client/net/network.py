@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_core import runtime
@@ -28,7 +28,7 @@ from kafka_core.protocol.messages import Message
 from pyspark_kafka_eos.client.net import login, refusals
 from pyspark_kafka_eos.client.net.first_contact import FirstContact
 from pyspark_kafka_eos.client.net.loop import Loop
-from pyspark_kafka_eos.client.net.opening import Opener
+from pyspark_kafka_eos.client.net.opening import Opener, Place
 from pyspark_kafka_eos.client.net.pool import Node as Node
 from pyspark_kafka_eos.client.net.pool import Pool
 from pyspark_kafka_eos.client.wire.versions import Request, Versions
@@ -76,9 +76,9 @@ class Network:
         self._asked = login.asked(settings.security)
         login.check(self._asked, settings.security)
         self._loop = Loop(settings.client_id)
-        opener = Opener(self._loop, self._asked, settings)
-        self._pool = Pool(self._loop, opener, settings)
-        self._first = FirstContact(self._loop, self._pool, opener, self._asked)
+        self._opener = Opener(self._loop, self._asked, settings)
+        self._pool = Pool(self._loop, self._opener, settings)
+        self._first = FirstContact(self._loop, self._pool, self._opener, self._asked)
         self._pool.bootstrap = self._first.again
         self._closed = False
         self._loop.start()
@@ -127,6 +127,11 @@ class Network:
         return first + [Versions(versions, node) for node, versions in self._pool.known_versions()]
 
     @property
+    def features(self) -> dict[str, int]:
+        """The cluster's finalised features, name to level, by the newest that a broker has told. Asks nobody."""
+        return self._opener.features
+
+    @property
     def cluster_id(self) -> str:
         """The id of the cluster, empty where its brokers tell none."""
         return self._pool.known.cluster_id or ""
@@ -139,9 +144,11 @@ class Network:
         if node is None:
             if self._pool.refusal is not None:
                 raise self._pool.refusal
-            reasons = self._pool.known.reasons()
+            known = self._pool.known
+            reasons = known.reasons()
             raise BrokerUnavailable(
-                f"no broker of the cluster can be reached right now{reasons and ': '}{reasons}", self._where()
+                f"no broker of the cluster can be reached right now{reasons and ': '}{reasons}",
+                self._where(known.brokers.values()),
             )
         return node
 
@@ -283,8 +290,13 @@ class Network:
         if ended[0] is not None:
             raise ended[0]
 
-    def _where(self) -> dict[str, str | int]:
-        return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
+    def _where(self, places: Iterable[Place] = ()) -> dict[str, str | int]:
+        """For programs; `advertised` where all of these places are known by a broker's word alone."""
+        where: dict[str, str | int] = {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
+        told = list(places)
+        if told and all(map(self._pool.known.only_advertised, told)):
+            where["advertised"] = ", ".join(map(str, told))
+        return where
 
     def _translate(self, error: Exception, node: Node) -> ExactlyOnceError:
         """The error of one request. A name without an address and a file that cannot be read are no refusals here:
@@ -297,9 +309,14 @@ class Network:
         if isinstance(refusal, AuthorizationFailed):
             return refusal
         unavailable = TokenUnavailable if isinstance(refusals.root_of(error), TokenUnavailable) else BrokerUnavailable
-        at = "" if place is None else f" ({place})"
         reason = refusals.reason_of(error if refusal is None else refusal)
-        return unavailable(f"no answer from broker {node}{at}: {reason}", self._where())
+        if place is None:
+            return unavailable(f"no answer from broker {node}: {reason}", self._where())
+        if self._pool.known.only_advertised(place):
+            reason += (
+                "; only the broker's own word has this address, and it was never reached: see its advertised.listeners"
+            )
+        return unavailable(f"no answer from broker {node} ({place}): {reason}", self._where([place]))
 
 
 class _Asked:

@@ -49,6 +49,9 @@ _NAMES_BROKER = 5
 _ASKED_WITHOUT_NAME, _OLDEST_ASKED = 4, 3
 """Versions to begin with: Kafka 4's; and Kafka 3's, the oldest that this package writes to."""
 
+SESSION_IS_RENEWED = "%s: the session is renewed"
+"""Logged with a connection's name."""
+
 _RENEWED_AFTER = (0.85, 0.95)
 """The part of a session after which it is renewed; drawn, so that connections do not all renew at once, as in Java."""
 
@@ -77,6 +80,9 @@ class Opener:
         """Of the cluster that is meant; None before it is known."""
         self.newest_api_versions = _ASKED_WITHOUT_NAME
         """The highest version of ApiVersions that the cluster is known to offer."""
+        self.features: dict[str, int] = {}
+        """The cluster's finalised features, by the newest that a broker has told: some hear of an upgrade later."""
+        self._features_epoch = -1
 
     def learn(self, connection: BrokerConnection) -> None:
         """Keep what a bootstrap server has told."""
@@ -150,8 +156,9 @@ class Opener:
                 )
             raise NoRight(f"ApiVersions was answered with {name_of(answer.error_code)}")
         connection.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        connection.features = {each.name: each.max_version_level for each in answer.finalized_features or ()}
-        connection.features_epoch = answer.finalized_features_epoch
+        if answer.finalized_features_epoch >= self._features_epoch:
+            self._features_epoch = answer.finalized_features_epoch
+            self.features = {each.name: each.max_version_level for each in answer.finalized_features or ()}
 
     async def _log_in(self, connection: BrokerConnection, place: Place, until: float) -> None:
         for each in (m.SaslHandshakeRequest, m.SaslAuthenticateRequest):
@@ -169,7 +176,7 @@ class Opener:
         try:
             # Kafka takes no other request between the two of a login.
             await connection.drained()
-            log.debug("%s: the session is renewed", connection.name)
+            log.debug(SESSION_IS_RENEWED, connection.name)
             await self._log_in(connection, place, runtime.monotonic() + self._request_s)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the broker ends the session
             log.debug("%s: the session was not renewed: %s", connection.name, error)

@@ -66,6 +66,9 @@ STEP_S = 0.1
 """By so much a step of an opening that is late may tell its own reason. Half is little for a busy machine; double only
 adds to the time of a connection that fails."""
 
+CONNECTION_LOST = "%s: %s"
+"""Logged with a connection's name and its failure."""
+
 _IDLE_LOOKS = 4
 """So often in an idle connection's time it is looked for idle ones."""
 
@@ -202,7 +205,7 @@ class Pool:
         failure = connection.failure
         if self.closed or failure is None:
             return
-        log.debug("%s: %s", connection.name, failure)
+        log.debug(CONNECTION_LOST, connection.name, failure)
         if not connection.was_ready:
             self.known.failed(place, reason_of(failure))
         if isinstance(failure, REFUSED):
