@@ -123,7 +123,9 @@ def _unpack_stream(name: str, data: memoryview, max_bytes: int) -> memoryview:
             if size > max_bytes:
                 raise too_large(max_bytes)
             if size == len(unpacked):
-                unpacked = np.concatenate([unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)])
+                grown: npt.NDArray[np.uint8] = np.empty(min(2 * size, max_bytes + 1), dtype=np.uint8)
+                grown[:size] = unpacked
+                unpacked = grown
     return unpacked.data[:size]
 
 
