@@ -286,21 +286,33 @@ def test_a_broker_that_has_another_id_is_not_taken_for_the_one_that_is_meant() -
     assert f"({kafka.bootstrap_servers}): it is not broker 3 of cluster" in answer.message
 
 
-def test_a_broker_with_another_protocol_than_the_others_is_named_with_the_remedy(
-    opened: Opened, tmp_path: Path
+@pytest.mark.parametrize("others_have_tls", [False, True])
+def test_one_listener_with_another_protocol_than_the_others_is_named_with_the_remedy(
+    opened: Opened, tmp_path: Path, others_have_tls: bool
 ) -> None:
     authority = Authority(tmp_path / "own")
     context: ssl.SSLContext = serving(authority.issue("server"))
     plain, safe = opened(), opened(tls=context)
-    network = Network(ClientSettings((plain.address,)))
+    trust = {"security_protocol": "SSL", "ssl_cafile": str(authority.file), "ssl_check_hostname": True}
+    security = tuple(trust.items()) if others_have_tls else ()
+    server, other = (safe, plain) if others_have_tls else (plain, safe)
+    found: list[str] = []
+
+    def said() -> bool:
+        (answer,) = network.call_many([(network.dedicated(2, "x", "127.0.0.1", other.port), metadata)])
+        assert isinstance(answer, BrokerUnavailable)
+        found.append(answer.message)
+        return "kafka.security.protocol is" in answer.message
+
+    network = Network(ClientSettings((server.address,), security=security))
     try:
         network.bootstrap(WAIT_MS)
-        (answer,) = network.call_many([(network.dedicated(2, "x", "127.0.0.1", safe.port), metadata)])
+        wait_until(said, "the reason is what the listener speaks")
     finally:
         network.close()
 
-    assert isinstance(answer, BrokerUnavailable)
-    assert f"no answer from broker 2.x ({safe.address}): " in answer.message
+    assert f"no answer from broker 2.x ({other.address}): " in found[-1]
+    assert ("does not speak TLS" if others_have_tls else "speaks TLS") in found[-1]
 
 
 # ---- what a broker has not heard of yet (C8)

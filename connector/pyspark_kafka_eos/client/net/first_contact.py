@@ -131,7 +131,7 @@ class FirstContact:
             if isinstance(error, ExactlyOnceError) and not isinstance(error, BrokerUnavailable):
                 # Another cluster's, or no broker's.
                 raise
-            return await self._explained(server, connection, error)
+            return await self.explained(server, connection, error)
         finally:
             connection.close()
         self.versions = connection.versions
@@ -140,7 +140,7 @@ class FirstContact:
 
     # ---- what a listener speaks that ends a connection without a reason
 
-    async def _explained(self, server: Place, connection: BrokerConnection, error: Exception) -> Exception:
+    async def explained(self, server: Place, connection: BrokerConnection, error: Exception) -> Exception:
         """The failure itself, or a better one where another question shows what the listener speaks."""
         address, root = str(server), refusals.root_of(error)
         if isinstance(root, ExactlyOnceError) or of_gssapi(root):

@@ -52,6 +52,7 @@ class _Attempts:
     failures: int = 0
     not_before: float = 0.0
     reason: str = ""
+    explanation: str = ""
     failed_at: float = 0.0
 
 
@@ -113,15 +114,27 @@ class Known:
         found.reason, found.failed_at = reason, runtime.monotonic()
         found.not_before = found.failed_at + _grown(BACKOFF_S, BACKOFF_AT_MOST_S, found.failures - 1)
 
+    def explained(self, place: Place, why: str) -> None:
+        """What is behind the failures at this address, which tell less; until it is reached."""
+        self._attempts.setdefault(place, _Attempts()).explanation = why
+
     def reached(self, place: Place) -> None:
         """An attempt was a success."""
         self._attempts.pop(place, None)
         self._ever_reached.add(place)
 
-    def reason_at(self, place: Place) -> str:
-        """What the last attempt at this address has ended with; empty where it was a success, or long ago."""
+    def explanation_at(self, place: Place) -> str:
+        """What is behind the failures at this address, empty where nobody has found that out."""
         found = self._attempts.get(place)
-        return found.reason if found and runtime.monotonic() - found.failed_at < _REASONS_S else ""
+        return found.explanation if found else ""
+
+    def reason_at(self, place: Place) -> str:
+        """What the last attempt at this address has ended with, or what is behind it; empty where it was a success, or
+        long ago.
+        """
+        found = self._attempts.get(place)
+        recent = found is not None and runtime.monotonic() - found.failed_at < _REASONS_S
+        return found.explanation or found.reason if found and recent else ""
 
     def only_advertised(self, place: Place) -> bool:
         """Whether this address is known by a broker's word alone: nobody has set it, and it was never reached."""

@@ -79,7 +79,7 @@ class Network:
         self._opener = Opener(self._loop, self._asked, settings)
         self._pool = Pool(self._loop, self._opener, settings)
         self._first = FirstContact(self._loop, self._pool, self._opener, self._asked)
-        self._pool.bootstrap = self._first.again
+        self._pool.bootstrap, self._pool.explain = self._first.again, self._first.explained
         self._closed = False
         self._loop.start()
 
@@ -312,6 +312,7 @@ class Network:
         reason = refusals.reason_of(error if refusal is None else refusal)
         if place is None:
             return unavailable(f"no answer from broker {node}: {reason}", self._where())
+        reason = self._pool.known.explanation_at(place) or reason
         if self._pool.known.only_advertised(place):
             reason += (
                 "; only the broker's own word has this address, and it was never reached: see its advertised.listeners"

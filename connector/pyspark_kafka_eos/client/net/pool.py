@@ -84,6 +84,8 @@ class Pool:
         """Why the bootstrap servers cannot be used any more; no known broker can be reached then."""
         self.bootstrap: Callable[[], Any] = _nothing
         """Begins again from the bootstrap servers, a coroutine function: whether one was reached."""
+        self.explain: Callable[[Place, BrokerConnection, Exception], Any] = _as_it_is
+        """What is behind the failure of a connection that was never ready, a coroutine function."""
         self._loop, self._opener, self._settings = loop, opener, settings
         self._connections: dict[Node, tuple[BrokerConnection, Place]] = {}
         self._retired: dict[BrokerConnection, None] = {}
@@ -207,11 +209,19 @@ class Pool:
             return
         log.debug(CONNECTION_LOST, connection.name, failure)
         if not connection.was_ready:
+            if self.known.only_advertised(place) and not self.known.reason_at(place):
+                self._loop.task(self._look_behind(place, connection, failure))
             self.known.failed(place, reason_of(failure))
         if isinstance(failure, REFUSED):
             self._refused[place] = (runtime.monotonic() + _REFUSED_FOR_S, failure)
         if not connection.closed_here:
             self.refresh_soon()
+
+    async def _look_behind(self, place: Place, connection: BrokerConnection, failure: Exception) -> None:
+        # One listener of several may speak another protocol than the bootstrap servers' (TLS, SASL).
+        explained = await self.explain(place, connection, failure)
+        if explained is not failure:
+            self.known.explained(place, reason_of(explained))
 
     def _retire(self, node: Node) -> None:
         connection, _ = self._connections.pop(node)
@@ -324,3 +334,7 @@ def _brokers_alone(versions: Versions) -> m.Message:
 
 async def _nothing() -> bool:
     return False
+
+
+async def _as_it_is(_: Place, __: BrokerConnection, failure: Exception) -> Exception:
+    return failure
