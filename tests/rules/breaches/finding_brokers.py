@@ -1,4 +1,4 @@
-"""Breaches of: one broker of several that hangs, or is of another version (findings C1, C8 to C10)."""
+"""Breaches of: one broker of several that hangs, is elsewhere, or is of another version (findings C1 to C10)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ CLUSTER = "pyspark_kafka_eos.client.cluster"
 DELIVERY = "pyspark_kafka_eos.client.writing.delivery"
 FETCHER = "pyspark_kafka_eos.client.reading.fetcher"
 VERSIONS = "pyspark_kafka_eos.client.wire.versions"
+ADDRESSES = "pyspark_kafka_eos.client.net.addresses"
+CONNECTION = "pyspark_kafka_eos.client.net.connection"
+KNOWN = "pyspark_kafka_eos.client.net.known"
+OPENING = "pyspark_kafka_eos.client.net.opening"
+POOL = "pyspark_kafka_eos.client.net.pool"
 
 BREACHES = {
     "C10: A former coordinator's fence": (
@@ -139,12 +144,108 @@ BREACHES = {
             "if not sent and where is None:",
         ),
     ),
+    "C2: Where no known broker": (
+        Planted(
+            "the bootstrap servers are asked once",
+            f"{POOL}:Pool.refresh",
+            "return bool((unreachable or failing_s >= _NOT_ANSWERING_S) and await self.bootstrap())",
+            "return False",
+        ),
+        Planted(
+            "brokers that take connections and do not answer are asked for ever",
+            f"{POOL}:Pool.refresh",
+            "return bool((unreachable or failing_s >= _NOT_ANSWERING_S) and await self.bootstrap())",
+            "return bool(unreachable and await self.bootstrap())",
+        ),
+        Planted(
+            "another cluster is used",
+            f"{KNOWN}:Known.take",
+            "if cluster_id and self.cluster_id and cluster_id != self.cluster_id:",
+            "if cluster_id is self.cluster_id is None:",
+        ),
+        Planted(
+            "a broker that has the client begin again is an answer like any",
+            f"{POOL}:Pool.take",
+            "== Code.REBOOTSTRAP_REQUIRED",
+            "< 0",
+        ),
+    ),
+    "C3: A silent address": (
+        Planted(
+            "the next address is tried when the one before has failed",
+            f"{ADDRESSES}:_first",
+            "timeout=_NEXT_AFTER_S if left else None",
+            "timeout=None",
+        ),
+        Planted(
+            "the last address alone is told",
+            f"{ADDRESSES}:_first",
+            'raise ConnectionFailed("; ".join(failures))',
+            "raise ConnectionFailed(failures[-1])",
+        ),
+    ),
+    "C4: A connection that was still": (
+        Planted(
+            "idle connections stay",
+            f"{POOL}:Pool._close_idle",
+            "now - connection.heard_at >= idle_s",
+            "now - connection.heard_at >= 1e9",
+        ),
+        Planted(
+            "a connection is trusted however long it was still",
+            f"{CONNECTION}:BrokerConnection.send",
+            "runtime.monotonic() - self.heard_at < _STILL_S",
+            "self.heard_at >= 0",
+        ),
+    ),
+    "C5: An address that only": (
+        Planted(
+            "an address is not told from one that somebody has set",
+            f"{KNOWN}:Known.only_advertised",
+            "place not in self._ever_reached and (place.host, place.port) not in given",
+            "place in given",
+        ),
+        Planted(
+            "the doctor advises what is right already",
+            "pyspark_kafka_eos.operations.checks:_remedy",
+            'if (address := error.facts.get("advertised")) is not None:',
+            "if (address := None) is not None:",
+        ),
+        Planted(
+            "nobody looks for what a listener speaks",
+            f"{POOL}:Pool._look_behind",
+            "explained = await self.explain(place, connection, failure)",
+            "explained = failure",
+        ),
+    ),
+    "C6: An address follows": (
+        Planted(
+            "a connection is used wherever its broker is",
+            f"{POOL}:Pool.connection",
+            "if held[1] == place:",
+            "if held:",
+        ),
+        Planted(
+            "a broker is not asked whether it is the one that is meant",
+            f"{OPENING}:Opener.learn_versions",
+            "version = min(_NAMES_BROKER if named else _ASKED_WITHOUT_NAME, self.newest_api_versions)",
+            "version = min(_ASKED_WITHOUT_NAME, self.newest_api_versions)",
+        ),
+    ),
     "C8: Each broker is asked": (
         Planted(
             "a request is in the highest version of this package, whatever the broker has",
             f"{VERSIONS}:Versions.of",
             "best = min(highest, m.HIGHEST[key])",
             "best = m.HIGHEST[key]",
+        ),
+    ),
+    "C8: The cluster's features": (
+        Planted(
+            "the last broker to be asked has the last word",
+            f"{OPENING}:Opener.learn_versions",
+            "if answer.finalized_features_epoch >= self._features_epoch:",
+            "if answer.finalized_features_epoch >= -1:",
         ),
     ),
     "C8: Transactions without a timeout": (
