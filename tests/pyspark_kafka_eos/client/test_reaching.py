@@ -286,6 +286,24 @@ def test_a_broker_that_has_another_id_is_not_taken_for_the_one_that_is_meant() -
     assert f"({kafka.bootstrap_servers}): it is not broker 3 of cluster" in answer.message
 
 
+def test_a_broker_whose_address_is_another_one_now_is_asked_there_although_the_former_one_answers(
+    opened: Opened,
+) -> None:
+    former, now = opened(), opened()
+    network = Network(ClientSettings((former.address,)))
+    try:
+        network.bootstrap(WAIT_MS)
+        asked = []
+        for each in (former, now):
+            node = network.dedicated(1, "x", "127.0.0.1", each.port)
+            (answer,) = network.call_many([(node, metadata)])
+            asked.append(answer.brokers[0].port)
+    finally:
+        network.close()
+
+    assert asked == [former.port, now.port]
+
+
 @pytest.mark.parametrize("others_have_tls", [False, True])
 def test_one_listener_with_another_protocol_than_the_others_is_named_with_the_remedy(
     opened: Opened, tmp_path: Path, others_have_tls: bool
