@@ -148,5 +148,5 @@ def test_a_loop_that_has_ended_takes_no_work_and_its_tasks_have_ended() -> None:
     assert cancelled.is_set() and loop.asyncio.is_closed()
     with pytest.raises(RuntimeError, match="ended"):
         loop.run_soon(lambda: None)
-    loop.hand_over(lambda: None)
+    loop.run_if_open(lambda: None)
     loop.stop(WAIT_S)

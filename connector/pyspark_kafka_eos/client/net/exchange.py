@@ -120,7 +120,7 @@ class Logins:
         future: asyncio.Future[Token | ExactlyOnceError] = self._loop.asyncio.create_future()
 
         def taken(found: Token | ExactlyOnceError) -> None:
-            self._loop.hand_over(lambda: None if future.done() else future.set_result(found))
+            self._loop.run_if_open(lambda: None if future.done() else future.set_result(found))
 
         tokens.get(taken)
         allowed_s = max(0.001, until - runtime.monotonic())

@@ -63,7 +63,7 @@ class Loop:
             self._woken = True
             self.asyncio.call_soon_threadsafe(self._take)
 
-    def hand_over(self, action: Action) -> None:
+    def run_if_open(self, action: Action) -> None:
         """The same for a result: a loop that has ended has nobody who waits for it."""
         with contextlib.suppress(RuntimeError):
             self.run_soon(action)
@@ -116,7 +116,7 @@ class Loop:
                 settle = _settling(future.set_result, work())
             except BaseException as error:  # noqa: BLE001 -- its waiter would wait for ever
                 settle = _settling(future.set_exception, error)
-            self.hand_over(lambda: future.done() or settle())
+            self.run_if_open(lambda: future.done() or settle())
 
         runtime.thread(do, "kafka-eos-beside").start()
         return await future

@@ -257,7 +257,7 @@ class Network:
         """Close every connection and end the thread."""
         if not self._closed:
             self._closed = True
-            self._loop.hand_over(self._pool.close)
+            self._loop.run_if_open(self._pool.close)
             self._loop.stop(_ENDS_WITHIN_S)
 
     def _wait_for(self, work: Coroutine[Any, Any, object]) -> None:

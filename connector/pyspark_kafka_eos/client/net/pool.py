@@ -233,7 +233,7 @@ class Pool:
     def take(self, answer: m.Message, *, all_of_them: bool = False) -> None:
         """Keep the brokers that an answer to Metadata names. OptionsError for another cluster's."""
         if getattr(answer, "error_code", 0) == Code.REBOOTSTRAP_REQUIRED:
-            self._loop.hand_over(self._begin_again)
+            self._loop.run_if_open(self._begin_again)
             raise BrokerUnavailable("the broker has the client begin again from kafka.bootstrap.servers (KIP-1102)")
         self.known.take(answer.brokers, answer.cluster_id, all_of_them=all_of_them)
         self._opener.cluster_id = self.known.cluster_id
