@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from kafka_core.errors import LoginRefused, ProtocolViolation
-from pyspark_kafka_eos.client.net.credentials.scram import LEAST_ITERATIONS, MOST_ITERATIONS, judge
+from pyspark_kafka_eos.client.net.credentials import scram
+from pyspark_kafka_eos.client.net.credentials.scram import LEAST_ITERATIONS, MOST_ITERATIONS, server_first
 from tests.pyspark_kafka_eos.client.listener import Listener
 from tests.pyspark_kafka_eos.client.test_login import connects, login, refused, settings
 
@@ -67,6 +71,10 @@ def test_a_refused_token_is_named_as_one_with_what_to_do(opened: Opened) -> None
         ("-1", "has no number of iterations"),
         ("9" * 5000, "has no number of iterations"),
         ("", "has no number of iterations"),
+        ("4096,i=1", "has an attribute twice"),
+        ("4096,i=1000000", "has an attribute twice"),
+        ("4096,s=", "has an attribute twice"),
+        ("4096,r=", "has an attribute twice"),
     ],
 )
 def test_a_broker_that_asks_for_too_much_work_or_too_little_is_refused_at_once(
@@ -83,12 +91,40 @@ def test_a_broker_that_asks_for_too_much_work_or_too_little_is_refused_at_once(
     assert time.process_time() - began < 1.0
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_keys_are_derived_while_the_connections_go_on(
+    opened: Opened, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, threads = hashlib.pbkdf2_hmac, []
+
+    def derived(*given: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return real(*given)
+
+    monkeypatch.setattr(scram.hashlib, "pbkdf2_hmac", derived)
+    listener = opened(mechanisms=MECHANISMS, users={"alice": "wonderland"})
+    connects(settings(listener.address, **login(mechanism=mechanism)))
+
+    mine = [each for each in threads if each == "kafka-eos-beside"]
+    assert mine, threads
+    assert not any(each.endswith("-network") for each in threads)
+
+
 @pytest.mark.parametrize("count", [LEAST_ITERATIONS, 16_384, MOST_ITERATIONS])
 def test_what_kafka_lets_users_have_is_taken(count: int) -> None:
-    judge(f"r=abc,s=c2FsdA==,i={count}".encode())
+    assert server_first(f"r=abc,s=c2FsdA==,i={count}".encode()) == (b"abc", b"salt", count)
+    assert server_first(f"r=abc,s=c2FsdA==,i={count},x=an extension".encode()) == (b"abc", b"salt", count)
 
 
-@pytest.mark.parametrize("message", [b"", b"r=a,s=b", b"r=a,s=b,i=\xff", "r=a,s=b,i=\u0664\u0660\u0669\u0666".encode()])  # fmt: skip
-def test_a_message_without_a_number_is_refused(message: bytes) -> None:
+@pytest.mark.parametrize(
+    "message", [b"", b"r=a,s=b", b"\xff", b"s=b,r=a,i=4096", b"m=needed,r=a,s=b,i=4096", b"i=4096", b"r,s,i"]
+)  # fmt: skip
+def test_a_message_of_other_attributes_is_refused(message: bytes) -> None:
+    with pytest.raises(ValueError, match="SCRAM"):
+        server_first(message)
+
+
+@pytest.mark.parametrize("number", ["\xff", "\u0664\u0660\u0669\u0666", "+4096", "4096.0", " 4096"])
+def test_a_message_without_a_number_is_refused(number: str) -> None:
     with pytest.raises(ValueError, match="no number of iterations"):
-        judge(message)
+        server_first(f"r=a,s=c2FsdA==,i={number}".encode())

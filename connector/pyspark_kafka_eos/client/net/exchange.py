@@ -5,7 +5,7 @@ Does not know: sockets, when a login is due, what a refusal means.
 Invariants:
 - Credentials are read anew for each login, and no connection keeps them.
 - What a mechanism or a credential fails with is the cause of a `ConnectionFailed`.
-- A token endpoint or a KDC is never asked on the loop's thread.
+- A token endpoint or a KDC is never asked on the loop's thread, and no key is derived there.
 - No message of a login is logged, only its size.
 """
 
@@ -85,7 +85,7 @@ class Logins:
         await _agree(connection, name, until)
         try:
             mechanism = await self._mechanism(host, name, found, token, until)
-            return await _exchange(connection, mechanism, until)
+            return await self._exchange(connection, mechanism, until)
         except LoginNotAccepted:
             if self._tokens is not None and token is not None:
                 self._tokens.drop(token)
@@ -108,6 +108,23 @@ class Logins:
         if name == "PLAIN":
             return Plain(user, password)
         return Scram(name, user, password, by_token=self._asked.by_token)
+
+    async def _exchange(self, connection: BrokerConnection, mechanism: Mechanism, until: float) -> int:
+        """The mechanism's messages; the lifetime (ms) of the session that follows."""
+        _, highest = connection.versions[SaslAuthenticateRequest.API_KEY]
+        version = min(highest, 1)
+        session_ms = 0
+        while not mechanism.is_done():
+            message = mechanism.auth_bytes()
+            log.debug("%s: SaslAuthenticate with %d bytes, not shown", connection.name, len(message))
+            answer = await connection.ask_now(SaslAuthenticateRequest(version=version, auth_bytes=message), until)
+            if answer.error_code != Code.NONE:
+                raise LoginNotAccepted(f"{name_of(answer.error_code)}: {answer.error_message}")
+            # Deriving SCRAM's keys takes as long as the server likes, within its bounds.
+            await self._in_time(functools.partial(mechanism.receive, answer.auth_bytes), until)
+            # KIP-368. An answer of version 0 has no lifetime: the session does not end.
+            session_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+        return int(session_ms)
 
     async def _in_time(self, work: Any, until: float) -> Any:
         try:
@@ -143,20 +160,3 @@ async def _agree(connection: BrokerConnection, name: str, until: float) -> None:
         raise refusal(f"{name_of(answer.error_code)}: it offers {', '.join(offered) or 'no mechanism'}")
     if name not in offered:
         raise MechanismNotOffered(f"{name} is not among {', '.join(offered) or 'no mechanism'}")
-
-
-async def _exchange(connection: BrokerConnection, mechanism: Mechanism, until: float) -> int:
-    """The mechanism's messages; the lifetime (ms) of the session that follows."""
-    _, highest = connection.versions[SaslAuthenticateRequest.API_KEY]
-    version = min(highest, 1)
-    session_ms = 0
-    while not mechanism.is_done():
-        message = mechanism.auth_bytes()
-        log.debug("%s: SaslAuthenticate with %d bytes, not shown", connection.name, len(message))
-        answer = await connection.ask_now(SaslAuthenticateRequest(version=version, auth_bytes=message), until)
-        if answer.error_code != Code.NONE:
-            raise LoginNotAccepted(f"{name_of(answer.error_code)}: {answer.error_message}")
-        mechanism.receive(answer.auth_bytes)
-        # KIP-368. An answer of version 0 has no lifetime: the session does not end.
-        session_ms = getattr(answer, "session_lifetime_ms", 0) or 0
-    return int(session_ms)

@@ -5,15 +5,17 @@ The token endpoint and the listener here are stand-ins; `test_token_real.py` has
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +30,11 @@ from kafka_core.errors import (
     TokenUnavailable,
 )
 from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.client.net.oauth import endpoint as endpoint_module
 from pyspark_kafka_eos.client.net.oauth import tokens
+from pyspark_kafka_eos.client.net.oauth.endpoint import Answer
 from pyspark_kafka_eos.client.net.oauth.settings import OAuth
-from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.model import ClientSettings, Secret
 from tests.pyspark_kafka_eos.client.certificates import Authority, openssl
 from tests.pyspark_kafka_eos.client.listener import Listener
 from tests.pyspark_kafka_eos.client.oauth.token_endpoint import JWT_BEARER, Keys, TokenEndpoint, decoded
@@ -47,6 +51,11 @@ WAIT_S = 30.0
 def wanted(address: str, **names: str | Path) -> ClientSettings:
     """A client's settings for a login by token; `name__of__option`."""
     return settings(address, security__protocol="SASL_PLAINTEXT", sasl__mechanism="OAUTHBEARER", **names)
+
+
+def oauth_of(url: str, **timeouts: str) -> OAuth:
+    """The settings of client credentials for an endpoint."""
+    return OAuth("client_credentials", url=url, client_id="alice", client_secret=Secret(SECRET), **timeouts)
 
 
 def credentials(url: str, secret: str = SECRET, **more: str | Path) -> dict[str, str | Path]:
@@ -522,6 +531,102 @@ def test_an_endpoint_that_never_answers_ends_with_the_time_and_its_name(
         endpoint.plan.hold.set()
 
     assert time.monotonic() - began < 4.0
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+DRIBBLES = {
+    "its head": (HEAD, b"X: y\r\n"),
+    "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "its body": (HEAD + b"Content-Length: 100000\r\n\r\n", b" "),
+    "its body, without a length": (HEAD + b"Connection: close\r\n\r\n", b" "),
+    "a refusal's body": (b"HTTP/1.1 401 No\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "one byte": (b"", b"H"),
+}
+
+
+@contextlib.contextmanager
+def dribbling(first: bytes, then: bytes) -> Iterator[tuple[str, list[float]]]:
+    """An endpoint that answers without end, a piece every 50 ms; its url, and how long each conversation lasted."""
+    lasted: list[float] = []
+    over = threading.Event()
+
+    def serve(client: socket.socket) -> None:
+        began = time.monotonic()
+        with client, contextlib.suppress(OSError):
+            client.recv(65_536)
+            client.sendall(first)
+            while not over.wait(0.05):
+                client.sendall(then)
+        lasted.append(time.monotonic() - began)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    threads.append(threading.Thread(target=serve, args=[client]))
+                    threads[-1].start()
+
+        threads = [threading.Thread(target=accept)]
+        threads[0].start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/token", lasted
+        finally:
+            over.set()
+            server.shutdown(socket.SHUT_RDWR)
+            for each in threads:
+                each.join(WAIT_S)
+
+
+@pytest.mark.parametrize(("first", "then"), DRIBBLES.values(), ids=DRIBBLES)
+def test_an_endpoint_that_dribbles_holds_no_fetch_beyond_its_timeouts(first: bytes, then: bytes) -> None:
+    """Each piece comes within the timeout of a read, and the answer never ends."""
+    with dribbling(first, then) as (url, lasted):
+        began = time.monotonic()
+        with pytest.raises((TokenUnavailable, LoginRefused)):
+            endpoint_module.ask(oauth_of(url, connect_ms="300", read_ms="400"))
+        assert time.monotonic() - began < 5.0
+    assert max(lasted) < 5.0, "the socket stays open"
+
+
+def test_tls_that_dribbles_holds_no_fetch_beyond_its_timeouts() -> None:
+    # A handshake record of 16 KB, of which a byte comes every 50 ms.
+    with dribbling(b"\x16\x03\x03\x40\x00", b"\x02") as (url, _):
+        began = time.monotonic()
+        with pytest.raises(TokenUnavailable, match="does not answer"):
+            endpoint_module.ask(oauth_of(url.replace("http:", "https:"), connect_ms="300", read_ms="400"))
+        assert time.monotonic() - began < 5.0
+
+
+def test_a_fetch_that_does_not_end_is_given_up_and_the_next_login_begins_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A provider may hang for ever; a login of later, when its service is well, has its token."""
+    monkeypatch.setattr(tokens, "_LATE_S", 0.0)
+    hangs, asked = threading.Event(), [0]
+
+    def ask(*_: object) -> Answer:
+        asked[0] += 1
+        if asked[0] == 1:
+            hangs.wait(WAIT_S)
+        return Answer(f"token-{asked[0]}", 60.0)
+
+    monkeypatch.setattr(endpoint_module, "ask", ask)
+    mine = tokens.Tokens(oauth_of("http://127.0.0.1:1/token", connect_ms="100", read_ms="100"), ())
+    given: list[object] = []
+    try:
+        mine.get(given.append)
+        mine.get(given.append)
+        time.sleep(0.4)
+        assert (asked, given) == ([1], [])
+        mine.get(given.append)
+        until = time.monotonic() + WAIT_S
+        while len(given) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert [each.text for each in given if isinstance(each, tokens.Token)] == ["token-2"] * 3
+    finally:
+        hangs.set()
 
 
 @pytest.mark.parametrize(

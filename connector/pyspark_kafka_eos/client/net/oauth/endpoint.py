@@ -5,7 +5,7 @@ Does not know: SASL, how long a token is used.
 Invariants:
 - No message contains a secret, an assertion or a token, also where the endpoint repeats one.
 - Redirects are not followed: the credentials are for the configured address alone.
-- The answer is bounded in size and in time.
+- The answer is bounded in size, and in time from the first byte to the last (`time_limit`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_core import runtime
 from kafka_core.errors import (
     BrokerNotTrusted,
     ExactlyOnceError,
@@ -36,6 +35,7 @@ from pyspark_kafka_eos.client.net.credentials.secrets import text_of, texts_of
 from pyspark_kafka_eos.client.net.oauth import signing
 from pyspark_kafka_eos.client.net.oauth.assertion import assertion
 from pyspark_kafka_eos.client.net.oauth.settings import OAuth
+from pyspark_kafka_eos.client.net.oauth.time_limit import TimeLimit
 
 _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 _AUTHORITY = "kafka.https.ca.location"
@@ -83,22 +83,33 @@ def ask(oauth: OAuth) -> Answer:
         return shown[:_SHOWN]
 
     # Reading the machine's authorities takes some 20 ms of a core.
-    tls = [urllib.request.HTTPSHandler(context=context(oauth))] if request.type == "https" else []
-    opener = urllib.request.build_opener(_NoRedirect, *tls)
-    until = runtime.monotonic() + (int(oauth.connect_ms) + int(oauth.read_ms)) / 1000
-    try:
-        with opener.open(request, timeout=int(oauth.connect_ms) / 1000) as answer:
-            body = _body(answer, until)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refused(oauth, error, until, hidden) from None
-    except urllib.error.URLError as error:
-        raise _unreachable(oauth, error.reason, hidden) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise _unreachable(oauth, error, hidden) from None
-    except ValueError as error:
-        raise OptionsError(f"{_URL}: {oauth.url} is no address that can be asked: {hidden(error)}") from None
+    tls = context(oauth) if request.type == "https" else None
+    with TimeLimit(allowed_s(oauth)) as limit:
+        opener = urllib.request.build_opener(_NoRedirect, *limit.handlers(tls))
+        try:
+            with opener.open(request, timeout=int(oauth.connect_ms) / 1000) as answer:
+                body = _body(answer)
+            if limit.over:
+                raise TimeoutError
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refused(oauth, error, hidden) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            if limit.over:
+                raise TokenUnavailable(
+                    f"{oauth.where} does not answer: its answer takes longer than {allowed_s(oauth):.0f} s",
+                    {"endpoint": oauth.url},
+                ) from None
+            if isinstance(reason, ValueError) and not isinstance(reason, OSError):
+                raise OptionsError(f"{_URL}: {oauth.url} is no address that can be asked: {hidden(reason)}") from None
+            raise _unreachable(oauth, reason, hidden) from None
     return _read(oauth, body)
+
+
+def allowed_s(oauth: OAuth) -> float:
+    """How long a question and its answer may take: both timeouts of the options."""
+    return (int(oauth.connect_ms) + int(oauth.read_ms)) / 1000
 
 
 def check(oauth: OAuth) -> None:
@@ -140,25 +151,21 @@ def _question(oauth: OAuth) -> tuple[dict[str, str], dict[str, str], tuple[str, 
     return {"grant_type": "client_credentials", **scope}, headers, (password, headers["Authorization"][6:])
 
 
-def _body(answer: Any, until: float) -> bytes:
+def _body(answer: Any) -> bytes:
     parts, size = [], 0
     while part := answer.read1(_LARGEST):
         parts.append(part)
         size += len(part)
         if size > _LARGEST:
             raise http.client.HTTPException(f"its answer has more than {_LARGEST} bytes")
-        if runtime.monotonic() > until:
-            raise TimeoutError("its answer takes too long")
     return b"".join(parts)
 
 
-def _refused(
-    oauth: OAuth, error: urllib.error.HTTPError, until: float, hidden: Callable[[object], str]
-) -> ExactlyOnceError:
+def _refused(oauth: OAuth, error: urllib.error.HTTPError, hidden: Callable[[object], str]) -> ExactlyOnceError:
     """An answer that is not 200."""
     facts: dict[str, Fact] = {"endpoint": oauth.url, "status": error.code}
     try:
-        said = json.loads(_body(error, until))
+        said = json.loads(_body(error))
         words = [said[name] for name in ("error", "error_description") if isinstance(said.get(name), str)]
     except (ValueError, AttributeError, RecursionError, OSError, http.client.HTTPException):
         words = []

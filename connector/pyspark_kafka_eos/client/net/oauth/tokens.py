@@ -3,7 +3,8 @@
 Owns: when a token is asked for, who waits for it, how long a failure is remembered.
 Does not know: connections.
 Invariants:
-- One fetch at a time for each login, whatever the number of connections that wait for it.
+- One fetch at a time for each login, whatever the number of connections that wait for it. One that takes longer than
+  it may is given up, and the next login begins another.
 - A token is handed out only before its end, as far as its life is known; a login after `refresh_factor` of it waits for
   a new one, and gets the old one where the endpoint is away.
 - The callback runs on the thread of the fetch, or at once on the caller's.
@@ -33,6 +34,10 @@ from pyspark_kafka_eos.client.net.oauth.settings import OAuth
 _URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 _REFUSED_FOR_S = 10.0
 """How long a refusal is repeated from memory: as long as that of a broker (`manager`), for the same reason."""
+
+_LATE_S = 1.0
+"""How much longer than its timeouts a fetch may take until it is given up. Half is little for a busy machine; double
+only delays the next one."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 """The pause after an endpoint's failure doubles from the first to the longest, as Java's does
@@ -74,6 +79,9 @@ class Tokens:
         self._failures = 0
         self._quiet_until = 0.0
         self._waiting: list[Taken] = []
+        self._begun = 0
+        self._given_up_at = 0.0
+        """When the fetch that is under way is given up; 0 where there is none."""
         self.fetches = 0
 
     def get(self, taken: Taken) -> None:
@@ -84,12 +92,16 @@ class Tokens:
             found = self._known()
             if found is None:
                 self._waiting.append(taken)
-                if len(self._waiting) > 1:
+                now = runtime.monotonic()
+                if now < self._given_up_at:
                     return
+                self._given_up_at = now + endpoint.allowed_s(self._oauth) + _LATE_S
+                self._begun += 1
+            number = self._begun
         if found is not None:
             taken(found)
         else:
-            runtime.thread(self._fetch, "kafka-eos-token").start()
+            runtime.thread(self._fetch, "kafka-eos-token", [number]).start()
 
     def too_late(self, allowed_ms: float) -> ExactlyOnceError:
         """The error for a login that has waited so long: the endpoint's last failure, where that is all that there
@@ -122,7 +134,7 @@ class Tokens:
             return failure
         return token if runtime.monotonic() < token.ends_at else failure
 
-    def _fetch(self) -> None:
+    def _fetch(self, number: int) -> None:
         found: Token | ExactlyOnceError
         try:
             found = self._fetched()
@@ -132,6 +144,11 @@ class Tokens:
             found = InternalError(f"no token: {type(error).__name__} in the fetch")
         with self._lock:
             self.fetches += 1
+            if number == self._begun:
+                self._given_up_at = 0.0
+            elif not isinstance(found, Token):
+                # It was given up; the newer one tells what is the matter.
+                return
             if isinstance(found, Token):
                 self._token, self._failure, self._failures = found, None, 0
             else:
