@@ -4,7 +4,9 @@ else.
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from kafka_core.errors import LoginRefused, OptionsError
+from kafka_core.errors import ExactlyOnceError, LoginRefused, OptionsError
 from pyspark_kafka_eos.client.net.credentials import secrets
 from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.model import ClientSettings, Secret, SecretReference
@@ -211,6 +213,111 @@ def test_a_login_leaves_its_secret_in_no_log_message_or_state_of_the_client(
     assert "SaslAuthenticate" in said.getvalue(), "the exchange was not logged"
     assert PLANTED not in said.getvalue()
     assert PLANTED not in "".join(state)
+
+
+def shown_by_frames(error: BaseException) -> list[str]:
+    """Variables of this package's frames, in the error and all that it comes from, that have the planted secret."""
+    left: list[BaseException | None] = [error]
+    found, seen = [], set()
+    coded = (PLANTED, base64.b64encode(f"alice:{PLANTED}".encode()).decode(), PLANTED.encode().hex())
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        left += [each.__cause__, each.__context__]
+        for frame, line in traceback.walk_tb(each.__traceback__):
+            for name, value in frame.f_locals.items():
+                if f"{os.sep}tests{os.sep}" not in frame.f_code.co_filename and any(
+                    one in f"{value!r}{value}" for one in coded
+                ):
+                    found.append(f"{frame.f_code.co_filename}:{line} {name}")
+    return found
+
+
+def _refused_password(opened: Opened, _: Path) -> ClientSettings:
+    return by_place(opened(mechanisms=["PLAIN"], users={"alice": "other"}).address)
+
+
+def _refused_scram(opened: Opened, _: Path) -> ClientSettings:
+    listener = opened(mechanisms=["SCRAM-SHA-256"], users={"alice": "other"})
+    return settings(listener.address, **login(mechanism="SCRAM-SHA-256", password="${env:PLANTED_IN}"))
+
+
+def _cheap_scram(opened: Opened, _: Path) -> ClientSettings:
+    listener = opened(mechanisms=["SCRAM-SHA-256"], users=USERS, iterations="1")
+    return settings(listener.address, **login(mechanism="SCRAM-SHA-256", password="${env:PLANTED_IN}"))
+
+
+def _token(url: str, listener: Listener, **more: str | Path) -> ClientSettings:
+    return settings(
+        listener.address, security__protocol="SASL_PLAINTEXT", sasl__mechanism="OAUTHBEARER",
+        sasl__oauthbearer__token__endpoint__url=url, sasl__oauthbearer__client__credentials__client__id="alice",
+        sasl__oauthbearer__client__credentials__client__secret="${env:PLANTED_IN}", **more,
+    )  # fmt: skip
+
+
+def _no_endpoint(opened: Opened, _: Path) -> ClientSettings:
+    return _token("http://127.0.0.1:1/token", opened(mechanisms=["OAUTHBEARER"]))
+
+
+def _no_tls_at_the_endpoint(opened: Opened, _: Path) -> ClientSettings:
+    listener = opened(mechanisms=["OAUTHBEARER"])
+    return _token(f"https://{listener.address}/token", listener)
+
+
+def _no_authority_of_the_endpoint(opened: Opened, folder: Path) -> ClientSettings:
+    broken = folder / "ca.pem"
+    broken.write_text("no certificate")
+    return _token("https://127.0.0.1:1/token", opened(mechanisms=["OAUTHBEARER"]), https__ca__location=broken)
+
+
+def _key_of_another_password(opened: Opened, folder: Path) -> ClientSettings:
+    authority = Authority(folder / "own")
+    server, client = authority.issue("server"), authority.issue("client")
+    listener = opened(tls=serving(server, clients=authority.file))
+    return settings(
+        listener.address, security__protocol="SSL", ssl__ca__location=authority.file,
+        ssl__certificate__location=client[0], ssl__key__location=encrypted(client[1], "another"),
+        ssl__key__password="${env:PLANTED_IN}",
+    )  # fmt: skip
+
+
+def _assertions_key_of_another_passphrase(opened: Opened, folder: Path) -> ClientSettings:
+    _, key = Authority(folder / "own").issue("client")
+    return settings(
+        opened(mechanisms=["OAUTHBEARER"]).address, security__protocol="SASL_PLAINTEXT", sasl__mechanism="OAUTHBEARER",
+        sasl__oauthbearer__token__endpoint__url="http://127.0.0.1:1/token", sasl__oauthbearer__assertion__claim__sub="svc",
+        sasl__oauthbearer__assertion__claim__aud="kafka",
+        sasl__oauthbearer__assertion__private__key__file=encrypted(key, "another"),
+        sasl__oauthbearer__assertion__private__key__passphrase="${env:PLANTED_IN}",
+    )  # fmt: skip
+
+
+FAILURES = [
+    _refused_password, _refused_scram, _cheap_scram, _no_endpoint, _no_tls_at_the_endpoint, _no_authority_of_the_endpoint,
+    _key_of_another_password, _assertions_key_of_another_passphrase,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", FAILURES, ids=lambda each: each.__name__)
+def test_an_error_keeps_no_frame_that_has_a_secret_in_a_variable(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Opened, Path], ClientSettings]
+) -> None:
+    """pytest --showlocals, rich.traceback and collectors of errors print each frame's variables (S12)."""
+    monkeypatch.setenv("PLANTED_IN", PLANTED)
+    made = make(opened, tmp_path)
+
+    def connect() -> None:
+        network = Network(made)
+        try:
+            network.bootstrap(1_500)
+        finally:
+            network.close()
+
+    with pytest.raises(ExactlyOnceError) as caught:
+        connect()
+    assert shown_by_frames(caught.value) == []
 
 
 def test_options_show_no_secret_and_a_pickle_of_a_reference_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark_kafka_eos.client.net.credentials import kerberos
 from pyspark_kafka_eos.client.net.credentials.kerberos import Kerberos
-from pyspark_kafka_eos.client.net.credentials.secrets import texts_of
+from pyspark_kafka_eos.client.net.credentials.secrets import framed_outside, texts_of
 from pyspark_kafka_eos.client.net.credentials.tls import Tls, open_context
 from pyspark_kafka_eos.client.net.oauth import tokens
 from pyspark_kafka_eos.client.net.oauth.settings import OAuth
@@ -47,6 +47,7 @@ def asked(security: Iterable[tuple[str, Any]]) -> Asked:
     )
 
 
+@framed_outside
 def check(wanted: Asked, security: Iterable[tuple[str, Any]]) -> None:
     """OptionsError where this machine lacks what the settings need: a readable file, a variable, a package."""
     if wanted.tls is not None:

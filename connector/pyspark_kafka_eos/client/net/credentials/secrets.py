@@ -1,6 +1,6 @@
 """The text of a secret, at the moment of its use.
 
-Owns: reading the variable or the file that an option names.
+Owns: reading the variable or the file that an option names; what an error may keep of where a secret was used.
 Does not know: what the secret opens.
 Invariants: a referenced secret is read anew at each use, so a running query takes a new password at its next
 connection.
@@ -8,12 +8,19 @@ connection.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-from kafka_core.errors import OptionsError
+from kafka_core.errors import ExactlyOnceError, OptionsError
 from pyspark_kafka_eos.client.net.credentials import files
 from pyspark_kafka_eos.model import Secret, SecretReference
+
+E = TypeVar("E", bound=BaseException)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PROPERTY = re.compile(r"\s*([^#!=:\s][^=:\s]*)\s*[=:\s]\s*(.*)")
 
@@ -45,6 +52,32 @@ def text_of(value: Secret) -> str:
 def texts_of(value: Secret | str | bool | None) -> str | bool | None:
     """The text of a secret; any other value as it is."""
     return text_of(value) if isinstance(value, Secret) else value
+
+
+def without_frames(error: E) -> E:
+    """The error; it, its causes and what was handled when it was raised have lost the frames that they came through."""
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += [each.__cause__, each.__context__]
+    return error
+
+
+def framed_outside(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose errors come without the frames of it and of what it calls."""
+
+    @functools.wraps(function)
+    def outside(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except ExactlyOnceError as error:
+            raise without_frames(error)  # noqa: B904 -- the same error
+
+    return outside
 
 
 def _decoded(value: SecretReference) -> str:

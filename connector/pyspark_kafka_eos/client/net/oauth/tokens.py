@@ -26,6 +26,7 @@ from kafka_core.errors import (
     TokenUnavailable,
 )
 from pyspark_kafka_eos.client.net.credentials import files
+from pyspark_kafka_eos.client.net.credentials.secrets import without_frames
 from pyspark_kafka_eos.client.net.oauth import endpoint, provider
 from pyspark_kafka_eos.client.net.oauth.assertion import claims_of, unsecured
 from pyspark_kafka_eos.client.net.oauth.endpoint import Answer
@@ -139,7 +140,7 @@ class Tokens:
         try:
             found = self._fetched()
         except ExactlyOnceError as error:
-            found = error
+            found = without_frames(error)
         except BaseException as error:  # noqa: BLE001 -- the waiting logins would wait for ever
             found = InternalError(f"no token: {type(error).__name__} in the fetch")
         with self._lock:
