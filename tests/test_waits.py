@@ -57,6 +57,7 @@ BOUNDS: dict[str, str] = {
     "commit.whole_batch.driver::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",
     "commit.dataframe_write::_start::while": "by the number of tries",
     "commit.markers::Mender.await_markers::while": "30 s for markers that do not appear",
+    "client.net.oauth.time_limit::TimeLimit._wait::wait": "both timeouts of a token's fetch",
     "commit.markers::Mender.misses_marker::while": "30 s for a coordinator that is writing markers",
     "commit.ledger.topic::Ledger.settled::while": "90 s for a decision that stays open",
     "commit.proof::prove::while": "settle_ms of the caller, 30 s",

@@ -19,7 +19,7 @@ from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, OptionsError
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from pyspark_kafka_eos.client.net import addresses, connection, opening, pool
-from pyspark_kafka_eos.client.net.failures import ConnectionFailed
+from pyspark_kafka_eos.client.net.failures import ConnectionFailed, TimedOut
 from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.model import ClientSettings
@@ -201,6 +201,27 @@ def test_a_broker_that_has_the_client_begin_again_is_believed(opened: Opened, na
 
 
 # ---- the advertised address (C5)
+
+
+def test_what_a_server_has_said_stands_where_the_time_is_over_within_the_next_attempt() -> None:
+    """The last attempt has as much time as is left, which says nothing of the server."""
+    network = Network(ClientSettings(("127.0.0.1:1",)))
+    allowed: list[float] = []
+
+    async def attempted(_: opening.Place, allowed_s: float) -> Exception:
+        allowed.append(allowed_s)
+        if len(allowed) == 1:
+            return ConnectionFailed("it knows no brokers")
+        await asyncio.sleep(allowed_s)
+        return TimedOut("no answer to ApiVersions within 0 ms")
+
+    network._first._from = attempted
+    try:
+        with pytest.raises(BrokerUnavailable, match="127.0.0.1:1: it knows no brokers;"):
+            network.bootstrap(400)
+    finally:
+        network.close()
+    assert len(allowed) == 2
 
 
 def test_an_advertised_address_that_cannot_be_reached_is_named_with_its_broker_and_the_setting(opened: Opened) -> None:

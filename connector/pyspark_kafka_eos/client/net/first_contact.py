@@ -81,14 +81,16 @@ class FirstContact:
             if (delay_s := known.delay_s(server)) > 0:
                 await asyncio.sleep(min(delay_s, deadline - now))
                 continue
-            allowed_s = min(_OTHERS_S if refused else known.allowed_s(server), deadline - now)
-            failure = await self._from(server, allowed_s)
-            if failure is None:
+            whole_s = known.allowed_s(server)
+            allowed_s = min(_OTHERS_S if refused else whole_s, deadline - now)
+            failed = await self._from(server, allowed_s)
+            if failed is None:
                 known.reached(server)
                 return
-            known.failed(server, refusals.reason_of(failure))
-            if server in refused and isinstance(failure, TimedOut):
-                continue  # the limit came before its answer: what it has answered before stands
+            known.failed(server, refusals.reason_of(failed))
+            if server in reasons and allowed_s < whole_s and isinstance(failed, TimedOut):
+                continue  # our limit came before its answer: what it has said before stands
+            failure = failed
             reasons[server] = refusals.reason_of(failure)
             refusal = refusals.refusal_of(failure, str(server), self._asked)
             if isinstance(refusal, LoginRefused):
