@@ -217,7 +217,7 @@ def test_what_a_server_has_said_stands_where_the_time_is_over_within_the_next_at
 
     network._first._from = attempted
     try:
-        with pytest.raises(BrokerUnavailable, match="127.0.0.1:1: it knows no brokers;"):
+        with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1: it knows no brokers;"):
             network.bootstrap(400)
     finally:
         network.close()
