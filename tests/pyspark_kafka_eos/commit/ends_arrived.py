@@ -44,15 +44,17 @@ def end_first(options: Mapping[str, str], slots: int) -> None:
     parsed = SinkOptions.parse(dict(options), "batch")
     cluster = Cluster(parsed.client)
     try:
-        decision = Ledger(cluster, parsed.ledger_topic, parsed.pipeline).newest(settle=False)
-        assert decision is not None
+        # Kafka answers an EndTxn before its marker is in the log, without which nobody reads the decision.
+        decision = Ledger(cluster, parsed.ledger_topic, parsed.pipeline).newest(settle=True)
+        assert decision is not None, "the decision is not in the ledger"
         requests = [
             EndRequest(seal.transactional_id, seal.identity, True, seal.transaction_version)
             for seal in decision.seals[:slots]
             if seal.identity is not None
         ]
         assert len(requests) == slots, "the batch has fewer slots"
-        assert all(answer.definite for answer in Transactions(cluster).end_many(requests))
+        answers = Transactions(cluster).end_many(requests)
+        assert all(answer.definite for answer in answers), answers
     finally:
         cluster.close()
 
