@@ -64,6 +64,6 @@ class Lobby:
         oldest.cut_off(f"it has not logged in, and there are {self.waiting_at_most} others; its address has the most")
 
     def _late(self, stranger: Stranger) -> None:
-        self._waiting.pop(stranger, None)
+        self.leave(stranger)
         if stranger.unknown:
             stranger.cut_off(f"it has not logged in within {WITHIN_S:.0f} s")

@@ -33,6 +33,7 @@ from embedded_kafka.wire.server import (
     OffsetCommitRequest,
 )
 from tests.embedded_kafka.node_tools import ME, ask, produce, produced, records, with_node
+from tests.support.memory import resident_bytes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
@@ -52,11 +53,6 @@ def kafka() -> Iterator[EmbeddedKafka]:
 def connect(kafka: EmbeddedKafka) -> socket.socket:
     host, _, port = kafka.bootstrap_servers.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN_S)
-
-
-def resident_bytes(kafka: EmbeddedKafka) -> int:
-    status = Path(f"/proc/{kafka.pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -87,11 +83,11 @@ def head(api_key: int, version: int) -> bytes:
 
 @pytest.mark.parametrize("length", [-1, 0, 9, 2**31 - 1, -(2**31), 200_000_000])
 def test_a_length_that_no_request_has_closes_the_connection(kafka: EmbeddedKafka, length: int) -> None:
-    before = resident_bytes(kafka)
+    before = resident_bytes(kafka.pid)
     with connect(kafka) as connection:
         connection.sendall(struct.pack(">i", length) + head(0, 9))
         assert is_closed(connection)
-    assert resident_bytes(kafka) - before < MEMORY_MAY_GROW_BYTES
+    assert resident_bytes(kafka.pid) - before < MEMORY_MAY_GROW_BYTES
     assert lives(kafka)
 
 
@@ -119,14 +115,14 @@ def test_a_client_that_sends_half_a_request_keeps_nobody_waiting(kafka: Embedded
 def test_a_hundred_half_sent_large_requests_take_no_memory_for_what_has_not_come(
     kafka: EmbeddedKafka,
 ) -> None:
-    before = resident_bytes(kafka)
+    before = resident_bytes(kafka.pid)
     connections = [connect(kafka) for _ in range(100)]
     try:
         for connection in connections:
             connection.sendall(struct.pack(">i", 100_000_000) + head(0, 9))
         assert lives(kafka)
         # 10 GB were announced.
-        assert resident_bytes(kafka) - before < 2 * MEMORY_MAY_GROW_BYTES
+        assert resident_bytes(kafka.pid) - before < 2 * MEMORY_MAY_GROW_BYTES
     finally:
         for connection in connections:
             connection.close()
@@ -134,12 +130,12 @@ def test_a_hundred_half_sent_large_requests_take_no_memory_for_what_has_not_come
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1_000_000_000])
 def test_an_array_bomb_closes_the_connection_at_once(kafka: EmbeddedKafka, count: int) -> None:
-    before = resident_bytes(kafka)
+    before = resident_bytes(kafka.pid)
     with connect(kafka) as connection:
         body = head(3, 4) + struct.pack(">i", count) + b"\x00\x01a" * 1000
         connection.sendall(struct.pack(">i", len(body)) + body)
         assert is_closed(connection)
-    assert resident_bytes(kafka) - before < MEMORY_MAY_GROW_BYTES
+    assert resident_bytes(kafka.pid) - before < MEMORY_MAY_GROW_BYTES
 
 
 @pytest.mark.parametrize(
@@ -151,13 +147,13 @@ def test_a_large_array_of_tiny_elements_is_refused_before_it_costs_anything(
     kafka: EmbeddedKafka, api_key: int, version: int, before_array: bytes, element: bytes
 ) -> None:
     """As many as fit into the largest request of the API: they are all there, so no length is wrong."""
-    before = resident_bytes(kafka)
+    before = resident_bytes(kafka.pid)
     count = (90_000_000 if api_key == 0 else 2_000_000) // len(element)
     with connect(kafka) as connection:
         body = head(api_key, version) + before_array + struct.pack(">i", count) + element * count + b"\x00"
         connection.sendall(struct.pack(">i", len(body)) + body)
         assert is_closed(connection)
-    assert resident_bytes(kafka) - before < 2 * MEMORY_MAY_GROW_BYTES
+    assert resident_bytes(kafka.pid) - before < 2 * MEMORY_MAY_GROW_BYTES
     assert lives(kafka)
 
 
@@ -168,7 +164,7 @@ def test_a_compression_bomb_is_kept_as_it_came_and_not_unpacked(kafka: EmbeddedK
     batch[8:12] = struct.pack(">i", len(batch) - 12)
     batch[21:23] = struct.pack(">h", 1)
     batch[17:21] = struct.pack(">I", crc32c.crc32c(bytes(batch[21:])))
-    before = resident_bytes(kafka)
+    before = resident_bytes(kafka.pid)
     with connect(kafka) as connection:
         connection.sendall(
             frame(MetadataRequest(version=4, topics=[MetadataRequest.MetadataRequestTopic(name="bombs")]))
@@ -177,7 +173,7 @@ def test_a_compression_bomb_is_kept_as_it_came_and_not_unpacked(kafka: EmbeddedK
     with connect(kafka) as connection:
         connection.sendall(frame(produce("bombs", bytes(batch), version=3)))
         assert connection.recv(4)
-    assert resident_bytes(kafka) - before < MEMORY_MAY_GROW_BYTES
+    assert resident_bytes(kafka.pid) - before < MEMORY_MAY_GROW_BYTES
     assert lives(kafka)
 
 
@@ -280,11 +276,11 @@ def test_mutated_frames_on_the_wire_leave_the_broker_as_it_was(kafka: EmbeddedKa
     draw = random.Random(SEED)
     seeds = originals()
     lives(kafka)
-    before = resident_bytes(kafka)
+    before = resident_bytes(kafka.pid)
     for _ in range(CONNECTIONS):
         with connect(kafka) as connection:
             connection.sendall(b"".join(mutated(draw, draw.choice(seeds)) for _ in range(3)))
 
     assert lives(kafka)
-    assert resident_bytes(kafka) - before < MEMORY_MAY_GROW_BYTES
+    assert resident_bytes(kafka.pid) - before < MEMORY_MAY_GROW_BYTES
     assert "after an error of the broker" not in kafka.log_path.read_text()

@@ -7,7 +7,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +15,7 @@ from embedded_kafka.connections import lobby
 from embedded_kafka.connections.lobby import Lobby
 from embedded_kafka.wire.server import SaslHandshakeRequest
 from tests.embedded_kafka.security.doors import Line, asking, versions
+from tests.support.memory import resident_bytes
 
 
 class Client:
@@ -89,11 +89,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
         yield broker
 
 
-def resident_mb() -> float:
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
-
-
 def silent(_: socket.socket) -> None:
     """It sends nothing."""
 
@@ -120,7 +115,7 @@ def test_three_hundred_half_logins_keep_no_user_out_and_hold_little(
     kafka: EmbeddedKafka, does: Callable[[socket.socket], None]
 ) -> None:
     host, _, port = kafka.bootstrap_servers.rpartition(":")
-    before = resident_mb()
+    before = resident_bytes()
     with ExitStack() as stack:
         inside = stack.enter_context(Line(kafka))
         assert inside.plain().error_code == 0
@@ -132,4 +127,4 @@ def test_three_hundred_half_logins_keep_no_user_out_and_hold_little(
             assert user.plain().error_code == 0
             assert user.works()
         assert inside.works(), "who has logged in stays"
-        assert resident_mb() - before < 100
+        assert resident_bytes() - before < 100 << 20

@@ -54,7 +54,20 @@ def texts_of(value: Secret | str | bool | None) -> str | bool | None:
     return text_of(value) if isinstance(value, Secret) else value
 
 
-def without_frames(error: E) -> E:
+def framed_outside(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose errors come without the frames of it and of what it calls."""
+
+    @functools.wraps(function)
+    def outside(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except ExactlyOnceError as error:
+            raise _without_frames(error)  # noqa: B904 -- the same error
+
+    return outside
+
+
+def _without_frames(error: E) -> E:
     """The error; it, its causes and what was handled when it was raised have lost the frames that they came through."""
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -65,19 +78,6 @@ def without_frames(error: E) -> E:
             each.__traceback__ = None
             left += [each.__cause__, each.__context__]
     return error
-
-
-def framed_outside(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose errors come without the frames of it and of what it calls."""
-
-    @functools.wraps(function)
-    def outside(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except ExactlyOnceError as error:
-            raise without_frames(error)  # noqa: B904 -- the same error
-
-    return outside
 
 
 def _decoded(value: SecretReference) -> str:

@@ -11,6 +11,7 @@ Behind a proxy the TLS handshake is not watched: the tunnel is the library's.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import socket
 import ssl
@@ -97,10 +98,7 @@ class _Plain(urllib.request.HTTPHandler):
         self._limit = limit
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
-
-    def _connection(self, host: str, **options: Any) -> _PlainConnection:
-        return _PlainConnection(self._limit, host, **options)
+        return self.do_open(functools.partial(_PlainConnection, self._limit), req)
 
 
 class _Tls(urllib.request.HTTPSHandler):
@@ -109,7 +107,4 @@ class _Tls(urllib.request.HTTPSHandler):
         self._limit, self._tls = limit, context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
-
-    def _connection(self, host: str, **options: Any) -> _TlsConnection:
-        return _TlsConnection(self._limit, host, context=self._tls, **options)
+        return self.do_open(functools.partial(_TlsConnection, self._limit, context=self._tls), req)

@@ -26,7 +26,7 @@ from kafka_core.errors import (
     TokenUnavailable,
 )
 from pyspark_kafka_eos.client.net.credentials import files
-from pyspark_kafka_eos.client.net.credentials.secrets import without_frames
+from pyspark_kafka_eos.client.net.credentials.secrets import framed_outside
 from pyspark_kafka_eos.client.net.oauth import endpoint, provider
 from pyspark_kafka_eos.client.net.oauth.assertion import claims_of, unsecured
 from pyspark_kafka_eos.client.net.oauth.endpoint import Answer
@@ -140,7 +140,7 @@ class Tokens:
         try:
             found = self._fetched()
         except ExactlyOnceError as error:
-            found = without_frames(error)
+            found = error
         except BaseException as error:  # noqa: BLE001 -- the waiting logins would wait for ever
             found = InternalError(f"no token: {type(error).__name__} in the fetch")
         with self._lock:
@@ -163,6 +163,7 @@ class Tokens:
         for taken in waiting:
             taken(found)
 
+    @framed_outside
     def _fetched(self) -> Token:
         began, oauth = runtime.monotonic(), self._oauth
         if oauth.method == "provider":
