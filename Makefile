@@ -172,6 +172,10 @@ planted: $(VENV_STAMP) ## pages | a history for each bug of tests/simulation/pla
 mistakes: $(VENV_STAMP) $(SPARK_CLASSES) ## pages | the mistakes of new users, and what each is told, into evidence/mistakes.md; minutes
 	$(BIN)/python -m tests.mistakes --write
 
+.PHONY: rights
+rights: $(VENV_STAMP) ## pages | every API asked with every kind of right, beside Apache Kafka, into evidence/rights.md; minutes
+	$(BIN)/python -m tests.authorization --write
+
 .PHONY: demo
 demo: $(VENV_STAMP) ## every day | the main job on 336,776 flights, killed in the middle, then the proof of exactly once
 	$(BIN)/python -m spark_jobs.demo

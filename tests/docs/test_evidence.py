@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from embedded_kafka.real import NEWEST_KAFKA
+from tests.authorization.page import HEAD as RIGHTS
 from tests.changes.report import INTRODUCTION as CHANGES
 from tests.docs.figures import ROOT
 from tests.mistakes.page import HEAD as MISTAKES
@@ -19,7 +21,9 @@ PAGES = sorted(path.name for path in EVIDENCE.glob("*.md"))
 OF_NO_DAY = {"README.md", "planted-bugs.md"}
 """The list of the pages; and what is written from seeds that stand in the code, which tests play."""
 
-HEADS = {"changes.md": CHANGES, "mistakes.md": MISTAKES, "rules-breaches.md": RULES, "witnesses.md": WITNESSES}
+HEADS = {
+    "changes.md": CHANGES, "mistakes.md": MISTAKES, "rights.md": RIGHTS, "rules-breaches.md": RULES, "witnesses.md": WITNESSES,
+}  # fmt: skip
 
 
 def test_a_day_is_written_as_the_pages_are_read() -> None:
@@ -37,7 +41,7 @@ def test_a_page_begins_as_a_run_writes_it(name: str) -> None:
     text = (EVIDENCE / name).read_text()
     (day, *_) = DAY.findall(text)
 
-    assert text.startswith(HEADS[name].format(day=day))
+    assert text.startswith(HEADS[name].format(day=day, version=NEWEST_KAFKA))
 
 
 def test_every_page_is_in_the_list() -> None:

@@ -8,7 +8,6 @@ verified (`verify_only`).
 from __future__ import annotations
 
 from embedded_kafka.context import Context
-from embedded_kafka.faults.error_answers import refusal
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
@@ -42,7 +41,12 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
             version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes, named)
         )
     if not parts.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER):
-        return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
+        return AddPartitionsToTxnResponse(
+            version=version,
+            throttle_time_ms=0,
+            error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED),
+            results_by_transaction=[],
+        )
     results = [
         _Result(
             transactional_id=transaction.transactional_id,

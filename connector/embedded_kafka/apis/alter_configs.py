@@ -13,6 +13,7 @@ from embedded_kafka.apis.describe_configs import BROKER, GROUP, TOPIC
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
+from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.topics.named import more_than_once
 from embedded_kafka.topics.topics import is_legal
 from embedded_kafka.wire.server import AlterConfigsRequest, AlterConfigsResponse, Message
@@ -79,6 +80,8 @@ def check_values(configs: Iterable[Message]) -> None:
 
 def _check_alterable(parts: Parts, resource_type: int, name: str) -> None:
     if resource_type == BROKER:
+        if not parts.authorizer.allows("ALTER_CONFIGS", "CLUSTER", CLUSTER):
+            raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "ALTER_CONFIGS on the cluster is denied")
         raise Refused(Code.INVALID_REQUEST, "the settings of this broker can only be set at its start")
     if resource_type == GROUP:
         if not parts.authorizer.allows("ALTER_CONFIGS", "GROUP", name):

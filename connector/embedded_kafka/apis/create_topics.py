@@ -96,6 +96,14 @@ def _judged(parts: Parts, brokers: Sequence[int]) -> tuple[int, ...]:
 
 
 def _created(parts: Parts, topic: Topic) -> Message:
+    if not parts.authorizer.allows("DESCRIBE_CONFIGS", "TOPIC", topic.name):
+        return _Result(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_code=int(Code.NONE),
+            topic_config_error_code=int(Code.TOPIC_AUTHORIZATION_FAILED),
+            configs=None,
+        )
     configs = []
     given = settings.given(parts.config)
     for name in topic_configs.SETTINGS:

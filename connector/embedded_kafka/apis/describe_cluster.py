@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
-from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import DescribeClusterRequest, DescribeClusterResponse, Message
 from kafka_core.protocol.error_codes import Code
 
@@ -33,7 +32,7 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
         )
     operations = {}
     if request.include_cluster_authorized_operations:
-        operations["authorized_operations"] = parts.authorizer.allowed("CLUSTER", CLUSTER)
+        operations["authorized_operations"] = parts.authorizer.allowed_on_cluster()
     return DescribeClusterResponse(
         version=version,
         **operations,

@@ -12,6 +12,7 @@ from embedded_kafka.parts import Parts
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import DescribeLogDirsRequest, DescribeLogDirsResponse, Message
 from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 
 API_KEY: int = DescribeLogDirsRequest.API_KEY
 VERSIONS = (1, 4)
@@ -22,7 +23,7 @@ _Topic = _Result.DescribeLogDirsTopic
 
 
 async def handle(parts: Parts, request: Message, _context: Context) -> Message:
-    """Describe the one directory, with the partitions that have been used."""
+    """Describe the one directory. A partition that nobody has used is empty."""
     version = request.API_VERSION
     if not parts.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
         return DescribeLogDirsResponse(version=version, error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED), results=[])
@@ -32,14 +33,16 @@ async def handle(parts: Parts, request: Message, _context: Context) -> Message:
         else {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     )
     sizes: dict[str, list[Message]] = {}
-    for where, log in parts.topics.opened():
+    every = (TopicPartition(topic.name, each) for topic in parts.topics for each in range(topic.partitions))
+    for where in every:
         if not parts.outlook.has_replica(where):
             continue
         if wanted is None or (where.topic, where.partition) in wanted:
+            log = parts.topics.opened_log(where)
             sizes.setdefault(where.topic, []).append(
                 _Topic.DescribeLogDirsPartition(
                     partition_index=where.partition,
-                    partition_size=log.size_bytes,
+                    partition_size=0 if log is None else log.size_bytes,
                     offset_lag=0,
                     is_future_key=False,
                 )

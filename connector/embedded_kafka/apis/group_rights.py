@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from embedded_kafka.parts import Parts
 
-_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8}
+_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
 """The operations on a group, with their bits in Kafka's bit field."""
 
 

@@ -13,7 +13,6 @@ from embedded_kafka.context import Context
 from embedded_kafka.leader_views import epoch_in_metadata
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.topics.internal_topics import CONTROLLERS_TOPIC, INTERNAL
 from embedded_kafka.topics.placement import NO_LEADER
 from embedded_kafka.topics.topics import Topic, is_legal
@@ -48,7 +47,7 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
                 topic.authorized_operations = parts.authorizer.allowed("TOPIC", topic.name)
     operations = {}
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-        operations["authorized_operations"] = parts.authorizer.allowed("CLUSTER", CLUSTER)
+        operations["authorized_operations"] = parts.authorizer.allowed_on_cluster()
     return MetadataResponse(
         version=version,
         brokers=[
@@ -68,6 +67,9 @@ def _asked_for(parts: Parts, asked: Message, may_create: bool, context: Context)
         topic = parts.outlook.topic_by_id(asked.topic_id)
         if topic is None:
             return _refused(None, asked.topic_id, Code.UNKNOWN_TOPIC_ID)
+        if not parts.authorizer.allows("DESCRIBE", "TOPIC", topic.name):
+            # That an id is taken tells nothing; its name would.
+            return _refused(None, asked.topic_id, Code.TOPIC_AUTHORIZATION_FAILED)
         return _described(parts, topic, context)
     if not parts.authorizer.allows("DESCRIBE", "TOPIC", asked.name):
         return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)

@@ -94,12 +94,11 @@ def _refused_as_a_whole(parts: Parts, request: Message) -> Refused | None:
     transactional_id = request.transactional_id
     if request.acks not in _ALL_ACKS:
         return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
-    claims = _claims(request)
-    if any(header.transactional for header in claims):
-        if transactional_id is None or not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
-            return Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied")
-    elif any(header.producer_id >= 0 for header in claims) and not parts.authorizer.may_write_idempotently():
-        return Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
+    transactional = any(header.transactional for header in _claims(request))
+    allowed = transactional_id is not None and parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id)
+    if transactional and not allowed:
+        return Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied")
+    # Whoever may write to some topic may write with a producer id (KIP-679), and the topic's right is asked for below.
     return None
 
 

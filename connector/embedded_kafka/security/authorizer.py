@@ -165,6 +165,10 @@ class Authorizer:
         """The bits of the operations that a client may do on a resource (KIP-430)."""
         return {bit for operation, bit in BITS[resource].items() if self.allows(operation, resource, name)}
 
+    def allowed_on_cluster(self) -> set[int]:
+        """The same of the cluster; none for a client that may not describe it."""
+        return self.allowed("CLUSTER", CLUSTER) if self.allows("DESCRIBE", "CLUSTER", CLUSTER) else set()
+
     def _is_denied(self, operation: str, resource: str, name: str) -> bool:
         return bool(self._denied) and (
             (operation, resource, ANY) in self._denied or (operation, resource, name) in self._denied

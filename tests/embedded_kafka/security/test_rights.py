@@ -22,7 +22,13 @@ from confluent_kafka.admin import (
 )
 
 from embedded_kafka import EmbeddedKafka, Security
-from embedded_kafka.wire.server import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from embedded_kafka.wire.server import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DeleteTopicsRequest,
+    DescribeAclsRequest,
+    MetadataRequest,
+)
 from kafka_core.errors import LogDamaged
 from kafka_core.protocol.error_codes import Code
 from tests.embedded_kafka.security.doors import Line
@@ -336,3 +342,44 @@ def test_numbers_without_a_meaning_are_refused_and_change_nothing(kafka: Embedde
             == Code.INVALID_REQUEST
         )
     assert listed(kafka) == [WRITE]
+
+
+def test_a_stranger_does_not_learn_which_topics_there_are(kafka: EmbeddedKafka) -> None:
+    """By name a topic that is there and one that is not are answered alike; an id is answered without its name."""
+    with Line(kafka) as root, Line(kafka) as alice:
+        root.plain("root", "r")
+        alice.plain("alice", "a")
+        (there,) = root.ask(MetadataRequest(version=12, topics=[named("t")])).topics
+
+        for version in (5, 6):
+            answers = {}
+            for name in ("t", "missing"):
+                by_name = {"topic_names": [name]} if version == 5 else {"topics": [doomed(name=name)]}
+                (answers[name],) = alice.ask(
+                    DeleteTopicsRequest(version=version, timeout_ms=1_000, **by_name)
+                ).responses
+            assert {each.error_code for each in answers.values()} == {Code.TOPIC_AUTHORIZATION_FAILED}
+            assert not any(each.topic_id for each in answers.values())
+            assert len({each.error_message for each in answers.values()}) == 1
+
+        by_id = [doomed(name=None, topic_id=there.topic_id)]
+        both = [*by_id, doomed(name="t")]
+        for topics in (by_id, both):
+            answer = alice.ask(DeleteTopicsRequest(version=6, timeout_ms=1_000, topics=topics)).responses
+            assert {each.error_code for each in answer} == {Code.TOPIC_AUTHORIZATION_FAILED}
+            assert [each.name for each in answer] == [None, *(["t"] if topics is both else [])]
+            assert "t" not in str(answer[0].error_message).split()
+        (shown,) = alice.ask(MetadataRequest(version=12, topics=[named(None, topic_id=there.topic_id)])).topics
+        assert (shown.error_code, shown.name, shown.topic_id) == (
+            Code.TOPIC_AUTHORIZATION_FAILED, None, there.topic_id,
+        )  # fmt: skip
+        assert shown.partitions == []
+        assert root.ask(MetadataRequest(version=12, topics=[named("t")])).topics[0].error_code == 0
+
+
+def doomed(**fields: Any) -> Any:
+    return DeleteTopicsRequest.DeleteTopicState(**fields)
+
+
+def named(name: str | None, **fields: Any) -> Any:
+    return MetadataRequest.MetadataRequestTopic(name=name, **fields)
