@@ -447,7 +447,7 @@ def test_describe_in_every_version(version: int) -> None:
         assert (member.member_id, member.client_id, member.client_host) == (member_id, "client", "/127.0.0.1")
         assert (member.member_metadata, member.member_assignment) == (RANGE[0][1], b"mine")
         if version >= 3:
-            assert group.authorized_operations == {3, 6, 8}
+            assert group.authorized_operations == {3, 6, 8, 10, 11}
 
         assert (nobody.group_state, nobody.members) == ("Dead", [])
         assert nobody.error_code == (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)

@@ -93,12 +93,7 @@ BREACHES = {
         ),
         Planted(
             "no right on the transactional id is needed", f"{PRODUCE}:_refused_as_a_whole",
-            'if transactional_id is None or not parts.authorizer.allows(\n    "WRITE", "TRANSACTIONAL_ID", transactional_id\n):',
-            "if transactional_id is None:",
-        ),
-        Planted(
-            "an idempotent producer needs no right", f"{PRODUCE}:_refused_as_a_whole",
-            "any(header.producer_id >= 0 for header in claims)", "False",
+            "if transactional and not allowed:", "if transactional and transactional_id is None:",
         ),
         Planted(
             "a topic that is not there is made", f"{PRODUCE}:_append",
@@ -108,7 +103,8 @@ BREACHES = {
     "A batch without a producer id": (
         Planted(
             "it needs the right of producers", f"{PRODUCE}:_refused_as_a_whole",
-            "any(header.producer_id >= 0 for header in claims)", "claims",
+            "transactional = any(header.transactional for header in _claims(request))",
+            "transactional = bool(_claims(request))",
         ),
         Planted(
             "it is judged as a producer's", f"{PARTITION_LOG}:PartitionLog._judged",
