@@ -366,8 +366,8 @@ an identity is used for a second transaction | WRONG_EPOCH_ORDER | after the end
     setting version=1; write 0; decide 0; commit 0; begin_again 0.0 name=x; put x b0.s0.r0; abort x; read
 a batch that is given up leaves a slot open | OPEN_TRANSACTION | 1 records from out-0@7
     run 0; write 1; abort 1.0; read
-Kafka's tools list a hanging transaction | OPEN_TRANSACTION | 'pipe.7'
-    run 0; listed pipe.7; read
+Kafka's tools list a hanging transaction | OPEN_TRANSACTION | 'pipe:7'
+    run 0; listed pipe:7; read
 the offsets stay behind the newest batch | INCONSISTENT_OFFSETS | not those of the newest decided batch, 1
     run 0; write 1; decide 1 offsets=no; commit 1; read
 no offsets are ever committed | INCONSISTENT_OFFSETS | offsets (none) at the end

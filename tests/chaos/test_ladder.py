@@ -134,7 +134,7 @@ def test_epochs_at_their_end_roll_over_into_a_new_producer_id(version: int | Non
         first = run(replace(job, batches=job.batches[:1], offsets=job.offsets[:1]))
         assert len(first.reports) == 1, first.error
         name = job.options["pipeline"]
-        ids = [*(f"{name}.{slot}" for slot in range(len(job.batches[0]))), f"{name}.driver"]
+        ids = [*(f"{name}:{slot}" for slot in range(len(job.batches[0]))), f"{name}:driver"]
         seeded = seed_epochs(broker, ids, _LAST_EPOCH - 2)
 
         done = run(job)
@@ -161,7 +161,7 @@ def test_past_the_ids_expiry_the_log_is_the_witness_and_the_slots_are_repaired()
         assert run(job, Strike("before-end")).exitcode == -9
         cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
         try:
-            slot = f"{job.options['pipeline']}.0"
+            slot = f"{job.options['pipeline']}:0"
             deadline = time.monotonic() + 40
             while Transactions(cluster).describe([slot])[slot].state != "NotFound":
                 assert time.monotonic() < deadline, "the id did not expire"

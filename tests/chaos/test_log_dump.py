@@ -154,7 +154,7 @@ def transactional(broker: LocalKafka, transactional_id: str) -> Producer:
 def test_a_real_log_has_its_records_and_markers_in_order(kafka: LocalKafka, topic: MakeTopic) -> None:
     # Small segments, so that a partition has several files.
     name = topic(partitions=2, **{"segment.bytes": "1048576"})
-    producer = transactional(kafka, f"{name}.0")
+    producer = transactional(kafka, f"{name}:0")
     filler = "x" * 600_000
     producer.begin_transaction()
     producer.produce(name, "kept", partition=0, key="a payload: b", headers=[("h", b"1")])

@@ -128,7 +128,7 @@ class Watcher:
     def look(self) -> Look:
         """One look."""
         first = self._stable()
-        while any(name.startswith(f"{self.pipeline}.") for name in admin.list_transactions(self._cluster, _PREPARING)):
+        while any(name.startswith(f"{self.pipeline}:") for name in admin.list_transactions(self._cluster, _PREPARING)):
             self._cluster.pause(1)
         return Look(first, self._stable())
 

@@ -189,7 +189,7 @@ class Witnesses:
             ),
             offsets_seen=tuple(offsets_seen),
             open_transactions=tuple(
-                name for name in self.open_now if name.startswith((f"{pipeline}.", f"hanging: {topic} "))
+                name for name in self.open_now if name.startswith((f"{pipeline}:", f"hanging: {topic} "))
             ),
             faults=tuple(faults),
             finished=tuple(done),

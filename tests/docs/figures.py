@@ -130,7 +130,7 @@ def decision(tasks: int, partitions_per_task: int) -> Decision:
     routed = RoutedTopic("orders.clean", "0d7c2f5e-8a41-4d0b-b6c3-52f9a7e1b834", OUTPUTS)
     seals = tuple(
         Seal(
-            f"clean-orders.{slot}", slot, ProducerIdentity(4_000_000 + 17 * slot, 1200 + slot), 2,
+            f"clean-orders:{slot}", slot, ProducerIdentity(4_000_000 + 17 * slot, 1200 + slot), 2,
             records=per_part * partitions_per_task, bytes=per_part * partitions_per_task * VALUE_BYTES, digest=_number(slot + 1),
             opened_ms=1_795_000_000_000 + 13 * slot, topics=(routed,),
             partitions=tuple(

@@ -37,7 +37,7 @@ def alerts() -> set[str]:
 @EVERY_GUIDE
 def test_every_setting_that_a_guide_names_is_known(page: Path) -> None:
     # Topics and files of the examples.
-    examples = {"orders.clean", "clean-orders.driver"}
+    examples = {"orders.clean", "clean-orders:driver"}
     assert settings_on(page.read_text(encoding="utf-8")) - known_settings() - examples == set()
 
 

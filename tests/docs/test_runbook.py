@@ -102,6 +102,6 @@ def test_what_the_commands_print_after_a_kill_is_what_the_page_shows() -> None:
 
 def test_only_times_and_numbers_may_differ_from_the_page() -> None:
     assert stable("aborts it in about 599 s (400 behind)") == stable("aborts it in about 12 s (7 behind)")
-    assert stable("clean-orders.1  Ongoing") != stable("clean-orders.1  CompleteAbort")
+    assert stable("clean-orders:1  Ongoing") != stable("clean-orders:1  CompleteAbort")
     assert stable("400  same") != stable("400  differs")
     assert stable("$ echo $?\n0") != stable("$ echo $?\n1")

@@ -39,7 +39,7 @@ class Answer:
     @property
     def outcomes(self) -> dict[str, str]:
         """Of `commit`, `abort` and `fence`: last part of each id -> what became of it."""
-        return {each["transactional_id"].rpartition(".")[2]: each["outcome"] for each in self.document["done"]}
+        return {each["transactional_id"].rpartition(":")[2]: each["outcome"] for each in self.document["done"]}
 
     @property
     def decided(self) -> dict[str, str | None]:

@@ -247,7 +247,7 @@ def test_a_stranger_that_writes_under_one_of_our_ids_costs_a_repair(kafka: AnyKa
     """Section "Somebody else writes to the topic": under a transactional id of the pipeline."""
     settings = killed(kafka, "before-end")
     pipeline, topic = name_of(settings), settings["options"]["topic"]
-    holding = stranger(kafka, topic, f"{pipeline}.1")
+    holding = stranger(kafka, topic, f"{pipeline}:1")
 
     seen = kafka_eos(kafka, "transactions", "explain", pipeline)
     assert (seen.code, seen.decided["1"], seen.states["1"]) == (1, "aborted", "Ongoing")

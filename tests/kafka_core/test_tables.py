@@ -116,7 +116,7 @@ def test_a_machine_is_held_to_its_row_in_the_tests(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_value_that_makes_no_sense_is_caught_where_it_is_made() -> None:
-    seal = Seal(0, "p.0", ProducerIdentity(4, 2), (SealedPartition("out", 0, 17, 2, 3),))
+    seal = Seal(0, "p:0", ProducerIdentity(4, 2), (SealedPartition("out", 0, 17, 2, 3),))
 
     def forget(value: per_task.Commit, _event: Switch) -> tuple[per_task.Commit, tuple[object, ...]]:
         return dataclasses.replace(value, open_slots={}), ()

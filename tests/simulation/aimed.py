@@ -17,7 +17,7 @@ from tests.simulation.faults import STRIKES, after_batch
 from tests.simulation.planted.recipes import Act, at, cut, forgotten, frozen, frozen_tasks, kill_this, later
 from tests.simulation.play import OUTPUT, Faults, Scene
 
-DRIVER = "pipe.driver"
+DRIVER = "pipe:driver"
 BOTH, TASK, BATCH = ("task", "batch"), ("task",), ("batch",)
 
 
@@ -192,7 +192,7 @@ AIMED: Mapping[str, Aimed] = {
     "nobody answers the ends": Aimed(at({"before-end": [lambda scene: _cut_off(scene, 200)]}), TASK),
     "nobody says whether markers are there": Aimed(at({"after-decision": [lambda scene: _cut_off(scene, 200)]}), BATCH),
     "the right to end a decided slot gone": Aimed(
-        at({"before-end": [denied("WRITE", "TRANSACTIONAL_ID", "pipe.0", 20)]}), TASK
+        at({"before-end": [denied("WRITE", "TRANSACTIONAL_ID", "pipe:0", 20)]}), TASK
     ),
     "nobody says whether a repair stands alone": Aimed(
         at({REPAIRED: [frozen(30)], "after-rewrite": [lambda scene: _cut_off(scene, 200)]}), TASK

@@ -125,10 +125,10 @@ SLOT_ID = "pyspark_kafka_eos.model.ids:slot_transactional_id"
 def test_a_change_is_there_for_whoever_holds_the_function_and_gone_with_its_context() -> None:
     held = ids.slot_transactional_id
 
-    with Planted("one id for all slots", SLOT_ID, 'f"{pipeline}.{slot}"', 'f"{pipeline}.0"').here():
-        assert held("pipe", 3) == ids.slot_transactional_id("pipe", 3) == "pipe.0"
+    with Planted("one id for all slots", SLOT_ID, 'f"{prefix_of(pipeline)}{slot}"', 'f"{prefix_of(pipeline)}0"').here():
+        assert held("pipe", 3) == ids.slot_transactional_id("pipe", 3) == "pipe:0"
 
-    assert held("pipe", 3) == "pipe.3"
+    assert held("pipe", 3) == "pipe:3"
 
 
 def test_a_method_and_a_propertys_getter_are_changed_in_this_process() -> None:

@@ -36,8 +36,10 @@ log = logging.getLogger(__name__)
 BATCH_WRITES = "batch-write"
 """The query id of all batch writes in the ledger: a pipeline's writes follow one another as a query's batches do."""
 
-UNNAMED = "batch-"
-"""Prefix of the pipeline names that are generated for writes without one."""
+UNNAMED = "df.write::"
+"""Prefix of the pipeline names that are generated for writes without one. The separator of ids is in no name that users
+give, so rights on this prefix open no pipeline of theirs.
+"""
 
 _TRIES = 3
 """The first look at the ledger may miss a decision that is still being made. The second look follows the

@@ -1,6 +1,9 @@
-"""The grammar of transactional ids: `<pipeline>.<slot>`, `<pipeline>.driver`, `<pipeline>.batch`.
+"""The grammar of transactional ids: `<pipeline>:<slot>`, `<pipeline>:driver`, `<pipeline>:batch`.
 
-Invariants: every id that is made here parses to the parts that it was made of.
+Invariants:
+- Every id that is made here parses to the parts that it was made of.
+- No id of a pipeline begins with another pipeline's prefix: the separator is in no pipeline's name. So an ACL on
+  `prefix_of` opens the ids of one pipeline, and `orders` has none on those of `orders.eu`.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from dataclasses import dataclass
 DRIVER = "driver"
 BATCH = "batch"
 
+SEPARATOR = ":"
 _SLOT = "[0-9]+"
-_ID = re.compile(rf"(?P<pipeline>.+)\.(?P<last>{_SLOT}|{DRIVER}|{BATCH})")
+_ID = re.compile(rf"(?P<pipeline>.+){SEPARATOR}(?P<last>{_SLOT}|{DRIVER}|{BATCH})")
 
 
 @dataclass(frozen=True)
@@ -28,29 +32,34 @@ class PipelineId:
         return int(self.last) if self.last.isdigit() else None
 
 
+def prefix_of(pipeline: str) -> str:
+    """What all ids of a pipeline begin with, and no other id."""
+    return f"{pipeline}{SEPARATOR}"
+
+
 def slot_transactional_id(pipeline: str, slot: int) -> str:
     """The id of a slot: one per slot, never one per batch."""
-    return f"{pipeline}.{slot}"
+    return f"{prefix_of(pipeline)}{slot}"
 
 
 def driver_transactional_id(pipeline: str) -> str:
     """The id under which the driver decides."""
-    return f"{pipeline}.{DRIVER}"
+    return f"{prefix_of(pipeline)}{DRIVER}"
 
 
 def batch_transactional_id(pipeline: str) -> str:
     """The id under which a whole micro-batch is one transaction (transaction.scope=batch)."""
-    return f"{pipeline}.{BATCH}"
+    return f"{prefix_of(pipeline)}{BATCH}"
 
 
 def writing_ids(pipeline: str) -> str:
     """The pattern of the ids under which a pipeline writes records: those of its slots and of whole batches."""
-    return rf"{re.escape(pipeline)}\.({_SLOT}|{BATCH})"
+    return rf"{re.escape(prefix_of(pipeline))}({_SLOT}|{BATCH})"
 
 
 def all_ids(pipeline: str) -> str:
     """The pattern of all ids of a pipeline."""
-    return rf"{re.escape(pipeline)}\.({_SLOT}|{DRIVER}|{BATCH})"
+    return rf"{re.escape(prefix_of(pipeline))}({_SLOT}|{DRIVER}|{BATCH})"
 
 
 def parse_transactional_id(text: str) -> PipelineId | None:

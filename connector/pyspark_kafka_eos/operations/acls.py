@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
+from pyspark_kafka_eos.model.ids import prefix_of
 from pyspark_kafka_eos.options import SinkOptions, SourceOptions
 from pyspark_kafka_eos.slot.turn_log import turns_topic
 
@@ -85,7 +86,7 @@ def _written(sink: SinkOptions, outputs: Sequence[str], unknown: list[str], *, d
 
 def _transactions(sink: SinkOptions, *, create: bool, doctor: bool) -> Iterator[Acl]:
     if sink.pipeline:
-        yield Acl(IDS, f"{sink.pipeline}.", ("Write",), "the transactions of tasks and driver", prefixed=True)
+        yield Acl(IDS, prefix_of(sink.pipeline), ("Write",), "the transactions of tasks and driver", prefixed=True)
     else:
         yield Acl(IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True)
     more = (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))

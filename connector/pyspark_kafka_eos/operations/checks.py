@@ -34,6 +34,7 @@ from pyspark_kafka_eos.model import (
     driver_transactional_id,
     slot_transactional_id,
 )
+from pyspark_kafka_eos.model.ids import prefix_of
 from pyspark_kafka_eos.model.said_times import span
 from pyspark_kafka_eos.operations.decision_checks import newest_decision
 from pyspark_kafka_eos.operations.leftovers import Leftover, find_leftovers
@@ -229,7 +230,7 @@ class _Examiner:
         Transactions(self.cluster).describe(names)
         answers = {name: rights.may_write_id(self.cluster, name) for name in names}
         denied = [name for name, allowed in answers.items() if allowed is False]
-        prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {self.options.pipeline}."
+        prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {prefix_of(self.options.pipeline)}"
         if denied:
             message = f"no right to write under transactional id {', '.join(denied)}; {prefix}"
             error = AuthorizationFailed(f"{message}; nothing was written", {"transactional_ids": tuple(denied)})

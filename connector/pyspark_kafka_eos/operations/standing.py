@@ -21,6 +21,7 @@ from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
 from pyspark_kafka_eos.commit.ledger.lost import with_every_mending
 from pyspark_kafka_eos.commit.ledger.reader import LedgerView
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
@@ -30,7 +31,7 @@ from pyspark_kafka_eos.model import Decision, batch_transactional_id, driver_tra
 from pyspark_kafka_eos.operations.leftovers import own_ids
 from pyspark_kafka_eos.options import SinkOptions
 
-_MADE_UP = re.compile(r"batch-[0-9a-f]{32}")
+_MADE_UP = re.compile(rf"{UNNAMED}[0-9a-f]{{32}}")
 """The names of writes without one. No later run has such a name, and the write deletes its decision when it is done."""
 
 

@@ -1,5 +1,5 @@
 ---------------------------- MODULE BatchCommit ----------------------------
-(* transaction.scope=batch: one micro-batch in one transaction of `{pipeline}.batch`, whose tasks take turns at its partitions.
+(* transaction.scope=batch: one micro-batch in one transaction of `{pipeline}:batch`, whose tasks take turns at its partitions.
 
    A try of the batch writes under one epoch.  A task of a try is started, and may be started once more; each start decides
    what rows it has (a plan need not be deterministic: a start may have rows for other partitions, or none).  The log of
@@ -31,8 +31,8 @@ CONSTANTS
   FenceFirst          \* the ids are initialised before the ledger is read for good
 
 VARIABLES
-  co,       \* the coordinator of {pipeline}.batch: [ep, st, ps]
-  drv,      \* the epoch of {pipeline}.driver: who owns the pipeline
+  co,       \* the coordinator of {pipeline}:batch: [ep, st, ps]
+  drv,      \* the epoch of {pipeline}:driver: who owns the pipeline
   seqs,     \* partition -> the next sequence under the newest epoch
   open,     \* partition -> the starts whose rows are in the open transaction
   shown,    \* partition -> the starts whose rows are committed
@@ -82,7 +82,7 @@ InitBatch ==
   /\ open' = [p \in Parts |-> <<>>]
   /\ seqs' = [p \in Parts |-> 0]
 
-\* {pipeline}.driver first, then {pipeline}.batch: two requests.
+\* {pipeline}:driver first, then {pipeline}:batch: two requests.
 FenceDriver(x) ==
   /\ d[x].pc = "fence"
   /\ drv' = drv + 1

@@ -45,16 +45,16 @@ def test_asking_for_the_right_to_write_under_an_id_changes_nothing_of_it(denying
     cluster = Cluster(ClientSettings((denying.bootstrap_servers,)))
     try:
         transactions = Transactions(cluster)
-        identity = transactions.init_producer_id("p.0", 60_000)
-        before = transactions.describe(["p.0"])
+        identity = transactions.init_producer_id("p:0", 60_000)
+        before = transactions.describe(["p:0"])
 
-        assert rights.may_write_id(cluster, "p.0") is True
-        assert rights.may_write_id(cluster, "p.1") is True
-        denying.deny("WRITE", "TRANSACTIONAL_ID", "p.0")
-        assert rights.may_write_id(cluster, "p.0") is False
+        assert rights.may_write_id(cluster, "p:0") is True
+        assert rights.may_write_id(cluster, "p:1") is True
+        denying.deny("WRITE", "TRANSACTIONAL_ID", "p:0")
+        assert rights.may_write_id(cluster, "p:0") is False
 
-        assert before["p.0"].identity == identity
-        assert transactions.describe(["p.0"]) == before
-        assert set(list_transactions(cluster)) == {"p.0"}
+        assert before["p:0"].identity == identity
+        assert transactions.describe(["p:0"]) == before
+        assert set(list_transactions(cluster)) == {"p:0"}
     finally:
         cluster.close()

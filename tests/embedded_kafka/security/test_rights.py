@@ -162,7 +162,7 @@ def test_a_transaction_needs_its_id(kafka: EmbeddedKafka) -> None:
     grant(kafka, WRITE)
 
     def transact() -> None:
-        producer = Producer({**kafka.client_settings("alice"), "transactional.id": "p.0", "log_level": 0})
+        producer = Producer({**kafka.client_settings("alice"), "transactional.id": "p:0", "log_level": 0})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         producer.produce("t", b"value")

@@ -74,7 +74,7 @@ def views(broker: AnyKafka, settings: Settings) -> dict[str, TransactionView]:
     """What the coordinator says of a pipeline's ids, asked on connections of its own."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        prefix = f"{name_of(settings)}."
+        prefix = f"{name_of(settings)}:"
         names = [name for name in admin.list_transactions(cluster) if name.startswith(prefix)]
         return Transactions(cluster).describe(names)
     finally:
@@ -83,4 +83,4 @@ def views(broker: AnyKafka, settings: Settings) -> dict[str, TransactionView]:
 
 def states(broker: AnyKafka, settings: Settings) -> dict[str, str]:
     """Last part of each id -> its state."""
-    return {name.rpartition(".")[2]: view.state for name, view in views(broker, settings).items()}
+    return {name.rpartition(":")[2]: view.state for name, view in views(broker, settings).items()}

@@ -103,7 +103,7 @@ def test_a_run_that_is_at_work_or_was_killed_is_named_with_its_open_transactions
     found = check(examine(broker, settings), "id-collisions")
 
     assert found["status"] == "warn"
-    assert all(f"{name_of(settings)}.{slot} is Ongoing" in found["seen"] for slot in range(3))
+    assert all(f"{name_of(settings)}:{slot} is Ongoing" in found["seen"] for slot in range(3))
     assert f"transactions explain {name_of(settings)}" in found["do"]
 
 
@@ -284,7 +284,7 @@ def test_a_right_that_a_run_needs_fails_and_the_run_is_refused_too(
 ) -> None:
     settings = committed(kafka)
     pipeline, topic = name_of(settings), settings["options"]["topic"]
-    denied = {"topic": topic, "slot": f"{pipeline}.0", "group": pipeline, "ledger": LEDGER}[where]
+    denied = {"topic": topic, "slot": f"{pipeline}:0", "group": pipeline, "ledger": LEDGER}[where]
     before = read_all(kafka, topic, "read_uncommitted")
     denying(operation, resource, denied)
 

@@ -32,7 +32,7 @@ from pyspark_kafka_eos.operations.topic_checks import Check
 from tests.kafka_core.test_errors import tree
 
 WRITER = ProducerIdentity(7, 3)
-SEAL = Seal("p.1", 1, WRITER, 2, 40, 4000, 99, 0, (SealedPartition("t", 0, 5, 39, 40),))
+SEAL = Seal("p:1", 1, WRITER, 2, 40, 4000, 99, 0, (SealedPartition("t", 0, 5, 39, 40),))
 DECISION = Decision(
     "p",
     "query",
@@ -54,7 +54,7 @@ def text_of(document: Document) -> str:
 
 
 def finding(verdict: Verdict) -> Finding:
-    return Finding((1,), "p.1", verdict, 40, 40, 99, 99, "because")
+    return Finding((1,), "p:1", verdict, 40, 40, 99, 99, "because")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_offsets_are_shown_to_people_without_what_they_stand_on_and_to_programs_
     [(["committed", "unchanged"], 0), (["aborted", "refused"], 1), (["refused", "unknown"], 3)],
 )
 def test_an_operation_that_does_not_know_its_outcome_says_so_first(outcomes: list, code: int) -> None:
-    document = documents.done("abort", "p", [Done("p.1", each, "so it is") for each in outcomes])
+    document = documents.done("abort", "p", [Done("p:1", each, "so it is") for each in outcomes])
 
     assert document["exit_code"] == code
     assert all(each in text_of(document) for each in [*outcomes, "so it is"])
@@ -152,7 +152,7 @@ def test_an_error_ends_with_the_code_of_its_class(error: ExactlyOnceError, code:
 
 
 def leftover(**fields: object) -> Leftover:
-    return Leftover(**{"transactional_id": "p.1", "state": "Ongoing", "identity": WRITER} | fields)  # type: ignore[arg-type]
+    return Leftover(**{"transactional_id": "p:1", "state": "Ongoing", "identity": WRITER} | fields)  # type: ignore[arg-type]
 
 
 HANGING = (Hold(WHERE, 3, 5, 5, 45),)
@@ -163,7 +163,7 @@ HANGING = (Hold(WHERE, 3, 5, 5, 45),)
     [
         ({"age_ms": 1000, "timeout_ms": 61_000}, "the broker aborts it in about 60 s", 0),
         ({"age_ms": 1000, "timeout_ms": 2**31 - 1}, "never: it has no timeout (KIP-939)", 0),
-        ({"transactional_id": "p.driver"}, "recording a decision", 0),
+        ({"transactional_id": "p:driver"}, "recording a decision", 0),
         ({"state": "PrepareCommit"}, "writing the markers", 0),
         ({"state": "CompleteAbort"}, "nothing is open", 0),
         ({"state": "CompleteAbort", "holds": HANGING}, "it hangs, and no timeout ends it", 1),
@@ -209,12 +209,13 @@ def test_a_newer_transaction_under_a_committed_slots_id_is_not_taken_for_its_mis
 @pytest.mark.parametrize(
     ("name", "pipeline"),
     [
-        ("a.b.0", "a.b"),
-        ("a.driver", "a"),
-        ("a.batch", "a"),
-        ("a.0.driver", "a.0"),
+        ("a.b:0", "a.b"),
+        ("a:driver", "a"),
+        ("a:batch", "a"),
+        ("a.0:driver", "a.0"),
         ("app-1", None),
-        ("a.x", None),
+        ("a:x", None),
+        ("a.0", None),
     ],
 )
 def test_the_pipeline_is_read_off_an_id(name: str, pipeline: str | None) -> None:

@@ -103,7 +103,7 @@ def test_a_decision_that_nobody_can_judge_any_more_has_one_way_on_that_every_com
     assert [each.code for each in ended] == [3, 1, 1]
     for answer in ended:
         details = {row["transactional_id"]: row["detail"] for row in answer.document["done"]}
-        assert all(way in details[f"{name}.{slot}"] for slot in range(3))
+        assert all(way in details[f"{name}:{slot}"] for slot in range(3))
     # It leads out.
     assert run_child(with_options(settings, adopt_checkpoint="true")).report["resumed"] is True
     assert examine(broker, settings).code == 0

@@ -9,9 +9,9 @@ from pyspark_kafka_eos.cli.layout import Cell, Grid, Said, Sheet
 
 COLUMNS = ("id", "state", "producer", "why")
 ROWS = [
-    ("enrich-flights.driver", "Empty", "12 epoch 3", ""),
+    ("enrich-flights:driver", "Empty", "12 epoch 3", ""),
     (
-        "enrich-flights.0",
+        "enrich-flights:0",
         "Ongoing",
         "13 epoch 4",
         "open and not decided: it is being written now, or its run was killed",
@@ -52,11 +52,11 @@ def test_with_less_room_the_spare_columns_go_first_then_rows_stand_upright() -> 
     assert lines(grid(), 60)[0].split() == list(COLUMNS)
     assert lines(grid(), 45)[0].split() == ["id", "state", "why"]
     assert lines(grid(), 32)[:5] == [
-        "id        enrich-flights.driver",
+        "id        enrich-flights:driver",
         "state     Empty",
         "producer  12 epoch 3",
         "",
-        "id        enrich-flights.0",
+        "id        enrich-flights:0",
     ]
 
 
@@ -74,9 +74,9 @@ def test_rows_that_come_later_stand_under_the_same_heads() -> None:
 
 def test_several_lines_of_a_value_stay_several() -> None:
     table = Grid(("ids", "outcome"))
-    table.add(Lines.joined(["p.0", "p.1"]), "refused")
+    table.add(Lines.joined(["p:0", "p:1"]), "refused")
 
-    assert lines(table, 80) == ["ids  outcome", "p.0  refused", "p.1"]
+    assert lines(table, 80) == ["ids  outcome", "p:0  refused", "p:1"]
 
 
 def test_a_sentence_is_wrapped_and_indented() -> None:

@@ -65,10 +65,10 @@ def test_a_mistyped_id_is_refused_before_anybody_is_fenced(kafka: AnyKafka, comm
     name = name_of(settings)
     before = states(kafka, settings)
 
-    answer = call(kafka, "transactions", command, name, "--yes", "--id", f"{name}.77")
+    answer = call(kafka, "transactions", command, name, "--yes", "--id", f"{name}:77")
 
     assert (answer.code, answer.document["error"]["class"]) == (1, "UnknownPipeline")
-    assert f"{name}.77" in answer.document["error"]["message"]
+    assert f"{name}:77" in answer.document["error"]["message"]
     assert states(kafka, settings) == before
 
 

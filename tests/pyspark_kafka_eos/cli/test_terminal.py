@@ -72,7 +72,7 @@ def _fill(kafka: EmbeddedKafka) -> None:
 
 def _decision(number: int) -> bytes:
     part = SealedPartition("t", 0, 40 * number, 40 * number + 39, 40)
-    seal = Seal(f"{PIPELINE}.0", 0, ProducerIdentity(7, 3), 2, 40, 4000, 99, 0, (part,))
+    seal = Seal(f"{PIPELINE}:0", 0, ProducerIdentity(7, 3), 2, 40, 4000, 99, 0, (part,))
     return Decision(
         PIPELINE,
         "0f1e2d3c-4b5a",
@@ -113,7 +113,7 @@ def test_no_word_is_broken_at_80_columns(broker: EmbeddedKafka, left: dict[str, 
     listed = in_terminal(broker, "transactions", "list", name, columns=80)
     decisions = in_terminal(broker, "ledger", PIPELINE, "-o", f"ledger.topic={LEDGER}", columns=80)
 
-    assert_whole(listed, 80, {f"{name}.{slot}" for slot in range(3)} | {f"{topic}-0", "Ongoing"})
+    assert_whole(listed, 80, {f"{name}:{slot}" for slot in range(3)} | {f"{topic}-0", "Ongoing"})
     assert_whole(
         decisions,
         80,
@@ -139,7 +139,7 @@ def test_in_a_pipe_every_row_is_one_line_without_colours(broker: EmbeddedKafka, 
 
     assert ended.code == 0
     assert "\x1b" not in ended.out
-    rows = [line for line in ended.out.splitlines() if line.startswith(f"{name_of(left)}.")]
+    rows = [line for line in ended.out.splitlines() if line.startswith(f"{name_of(left)}:")]
     assert len(rows) == 5
     assert all("epoch" in row for row in rows)
 
@@ -203,7 +203,7 @@ def test_a_change_that_is_interrupted_while_it_waits_says_what_is_known_and_can_
 ) -> None:
     settings = killed(broker, "before-end")
     name = name_of(settings)
-    fault = broker.fault("EndTxn", "delay", delay_ms=600_000, transactional_id=f"{name}.1")
+    fault = broker.fault("EndTxn", "delay", delay_ms=600_000, transactional_id=f"{name}:1")
     process = start(broker, "transactions", "commit", name, "--yes", *(["--json"] if as_json else []))
     deadline = time.monotonic() + WITHIN_S
     while not fault.fired:
@@ -213,7 +213,7 @@ def test_a_change_that_is_interrupted_while_it_waits_says_what_is_known_and_can_
     out, err = process.communicate(timeout=WITHIN_S)
 
     known = (
-        f"interrupted: committed: {name}.0; the outcome of {name}.1 is unknown; not begun: {name}.2; "
+        f"interrupted: committed: {name}:0; the outcome of {name}:1 is unknown; not begun: {name}:2; "
         "the same command goes on from there"
     )
     assert process.returncode == 130

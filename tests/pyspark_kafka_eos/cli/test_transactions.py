@@ -40,7 +40,7 @@ def rows(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 def outcomes(answer: Answer) -> dict[str, str]:
-    return {each["transactional_id"].rpartition(".")[2]: each["outcome"] for each in answer.document["done"]}
+    return {each["transactional_id"].rpartition(":")[2]: each["outcome"] for each in answer.document["done"]}
 
 
 # ---- looking
@@ -128,7 +128,7 @@ def test_commit_refuses_what_is_not_decided_and_leaves_it_open(broker: AnyKafka)
     before = views(broker, settings)
 
     of_all = call(broker, "transactions", "commit", name_of(settings), "--yes")
-    driver = call(broker, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.driver")
+    driver = call(broker, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}:driver")
 
     # The batch before is committed; the open one, under the same ids, is not touched by that, and what may be done is
     # said.
@@ -145,7 +145,7 @@ def test_commit_refuses_what_is_not_decided_and_leaves_it_open(broker: AnyKafka)
 def test_commit_refuses_an_open_slot_of_a_pipeline_that_never_decided_anything(kafka: AnyKafka) -> None:
     settings = killed(kafka, "before-decision")
 
-    answer = call(kafka, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.1")
+    answer = call(kafka, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}:1")
 
     assert (answer.code, outcomes(answer)) == (1, {"1": "refused"})
     assert states(kafka, settings)["1"] == "Ongoing"
@@ -169,7 +169,7 @@ def test_an_end_that_is_refused_is_reported_as_unknown_and_can_be_asked_again(
     kafka: AnyKafka, denying: Denying
 ) -> None:
     settings = killed(kafka, "before-end")
-    denying("WRITE", "TRANSACTIONAL_ID", f"{name_of(settings)}.1")
+    denying("WRITE", "TRANSACTIONAL_ID", f"{name_of(settings)}:1")
 
     answer = call(kafka, "transactions", "commit", name_of(settings), "--yes")
 
@@ -195,7 +195,7 @@ def test_commit_lists_what_is_open_and_undecided_and_what_may_be_done(kafka: Any
     followed = kafka_eos(kafka, "transactions", "abort", name, "--yes")
 
     assert ended.code == 1
-    assert all(f"{name}.{slot}" in ended.out for slot in range(3))
+    assert all(f"{name}:{slot}" in ended.out for slot in range(3))
     assert "open and not decided" in ended.text
     assert f"Readers wait for it in {topic}-0 at offset {before[0]}" in ended.text
     assert "The next run aborts it and retries the batch" in ended.text
@@ -222,7 +222,7 @@ def test_the_list_says_who_holds_a_topic_other_applications_too(kafka: AnyKafka)
     stranger.abort_transaction(30)
 
     found = {each["transactional_id"]: each for each in ended.document["transactions"]}
-    own = {f"{name_of(settings)}.{slot}" for slot in range(3)}
+    own = {f"{name_of(settings)}:{slot}" for slot in range(3)}
     assert (ended.code, set(found)) == (0, own | {f"app-{topic}"})
     assert all(found[name]["holds"] for name in found)
     assert (found[f"app-{topic}"]["pipeline"], found[f"app-{topic}"]["part"]) == (None, None)
@@ -240,8 +240,8 @@ def test_a_pipeline_whose_decision_cannot_be_read_hides_no_other(kafka: AnyKafka
 
         shown_ids = {each["transactional_id"] for each in answer.document["transactions"]}
         assert answer.code == 1
-        assert f"{name_of(good)}.0" in shown_ids
-        assert f"{name_of(broken)}.0" not in shown_ids
+        assert f"{name_of(good)}:0" in shown_ids
+        assert f"{name_of(broken)}:0" not in shown_ids
         (problem,) = [each for each in answer.document["problems"] if each["pipeline"] == name_of(broken)]
         assert "is not a decision" in problem["problem"]
     assert "is not a decision" in shown(kafka, "transactions", "list")[1]
@@ -388,7 +388,7 @@ def test_without_a_yes_nothing_is_changed(kafka: AnyKafka, command: str) -> None
 def test_an_id_of_another_pipeline_is_refused(kafka: AnyKafka) -> None:
     settings = killed(kafka, "before-decision")
 
-    answer = call(kafka, "transactions", "abort", "another", "--yes", "--id", f"{name_of(settings)}.0")
+    answer = call(kafka, "transactions", "abort", "another", "--yes", "--id", f"{name_of(settings)}:0")
 
     assert answer.code == 2
     assert states(kafka, settings)["0"] == "Ongoing"

@@ -47,7 +47,7 @@ class Wire:
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("version", range(3, m.HIGHEST[m.ProduceRequest.API_KEY] + 1))
-@pytest.mark.parametrize("transactional_id", ["pipe.0", None])
+@pytest.mark.parametrize("transactional_id", ["pipe:0", None])
 def test_every_produce_asks_for_all_replicas(transactional_id: str | None, version: int, partitions: int) -> None:
     """Rule: seed 000 §3 and seed 003 (use of idempotence): acks=all, whatever the shape of the request."""
     wire = Wire(version)

@@ -19,7 +19,7 @@ from tests.pyspark_kafka_eos.client.client_tools import record_batch, settings_f
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
 WAIT_S = 30.0
-ID, GROUP = "pipe.0", "readers"
+ID, GROUP = "pipe:0", "readers"
 WHERE, SOURCE = TopicPartition("out", 0), TopicPartition("in", 0)
 COORDINATED = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 

@@ -46,7 +46,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
 def producer(kafka: EmbeddedKafka) -> Iterator[Producer]:
     cluster = Cluster(settings_for(kafka.bootstrap_servers))
     cluster.topic("out")
-    producer = Producer(cluster, "pipe.0", delivery_timeout_ms=2_000)
+    producer = Producer(cluster, "pipe:0", delivery_timeout_ms=2_000)
     producer.initialize()
     producer.begin()
     yield producer
@@ -169,7 +169,7 @@ def test_a_batch_that_is_never_taken_is_given_up_after_the_delivery_timeout(kafk
     cluster = Cluster(settings_for(kafka.bootstrap_servers))
     try:
         cluster.topic("out")
-        producer = Producer(cluster, "pipe.0", delivery_timeout_ms=500)
+        producer = Producer(cluster, "pipe:0", delivery_timeout_ms=500)
         producer.initialize()
         producer.begin()
         fault = kafka.fault("Produce", "error", code="NOT_ENOUGH_REPLICAS", times=10_000)
@@ -220,7 +220,7 @@ def delivery(cluster: Silent) -> Delivery:
     return Delivery(
         cast(Cluster, cluster),
         ProducerIdentity(7, 0),
-        transactional_id="pipe.0",
+        transactional_id="pipe:0",
         transaction_version=2,
         delivery_timeout_ms=100,
         buffer_bytes=10,

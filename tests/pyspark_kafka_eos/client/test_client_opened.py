@@ -36,7 +36,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
 def producer(kafka: EmbeddedKafka) -> Iterator[Producer]:
     cluster = Cluster(settings_for(kafka.bootstrap_servers))
     cluster.refresh_topics([OUT, SEEN, HIDDEN])
-    producer = Producer(cluster, "pipe.0", delivery_timeout_ms=20_000)
+    producer = Producer(cluster, "pipe:0", delivery_timeout_ms=20_000)
     producer.initialize()
     producer.begin()
     yield producer

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
 WAIT_S = 30.0
 WHERE, SOURCE = TopicPartition("out", 0), TopicPartition("in", 0)
-ID, GROUP = "pipe.0", "readers"
+ID, GROUP = "pipe:0", "readers"
 OF_THE_ID = "WRITE and DESCRIBE on the transactional id prefix"
 
 Act = Callable[[Cluster], object]

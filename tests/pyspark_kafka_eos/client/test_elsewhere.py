@@ -181,7 +181,7 @@ def cluster(brokers: Frozen) -> FrozenCluster:
     made = FrozenCluster(brokers, ClientSettings(("frozen:1",)))
     brokers.slow_s = 0.0
     made.refresh_topics(["t"])
-    made.coordinators(CoordinatorKind.TRANSACTION, ["pipe.0", "pipe.1"])
+    made.coordinators(CoordinatorKind.TRANSACTION, ["pipe:0", "pipe:1"])
     brokers.slow_s = NEVER
     brokers.asked.clear()
     brokers.done.clear()
@@ -194,7 +194,7 @@ def fail(last: Again) -> NoReturn:
 
 def one_coordinator(cluster: Cluster) -> Any:
     return ask_coordinator(
-        cluster, CoordinatorKind.TRANSACTION, "pipe.0", lambda: cluster.build(m.DescribeGroupsRequest, groups=[]),
+        cluster, CoordinatorKind.TRANSACTION, "pipe:0", lambda: cluster.build(m.DescribeGroupsRequest, groups=[]),
         lambda answer: answer.node, deadline_ms=60_000, late=fail,
     )  # fmt: skip
 
@@ -255,7 +255,7 @@ def test_the_transactions_of_a_batch_are_ended_by_the_coordinator_that_took_over
     brokers: Frozen, cluster: Cluster
 ) -> None:
     brokers.moved_s = 9.0
-    requests = [EndRequest(f"pipe.{slot}", ProducerIdentity(7, 0), True, 2) for slot in (0, 1)]
+    requests = [EndRequest(f"pipe:{slot}", ProducerIdentity(7, 0), True, 2) for slot in (0, 1)]
 
     answers = end_many(cluster, requests)
 
@@ -268,8 +268,8 @@ def test_ids_are_described_and_initialised_by_the_coordinator_that_took_over(bro
     brokers.moved_s = 9.0
     transactions = Transactions(cluster)
 
-    assert transactions.describe(["pipe.0", "pipe.1"])["pipe.1"].state == "NotFound"
-    assert transactions.init_producer_id("pipe.0", 60_000) == ProducerIdentity(7, 1)
+    assert transactions.describe(["pipe:0", "pipe:1"])["pipe:1"].state == "NotFound"
+    assert transactions.init_producer_id("pipe:0", 60_000) == ProducerIdentity(7, 1)
     assert brokers.now_s <= 12.0
 
 
@@ -320,7 +320,7 @@ def test_a_former_coordinator_that_fences_whom_it_does_not_know_is_not_believed(
     """It was cut off before the caller's epoch was given out. The query ended with ProducerFenced."""
     brokers.slow_s, brokers.moved_s, brokers.behind = 0.0, 0.0, {1}
 
-    Transactions(cluster).add_offsets("pipe.0", ProducerIdentity(7, 1), "group")
+    Transactions(cluster).add_offsets("pipe:0", ProducerIdentity(7, 1), "group")
 
     assert [each for each in brokers.done if each[1] == "AddOffsetsToTxn"] == [
         (1, "AddOffsetsToTxn"),
@@ -336,9 +336,9 @@ def test_who_coordinates_now_is_asked_of_another_broker_than_the_one_that_is_lef
     """
     brokers.slow_s, brokers.moved_s, brokers.behind = 0.0, 0.0, {1}
 
-    cluster.forget_coordinator(CoordinatorKind.TRANSACTION, "pipe.0")
+    cluster.forget_coordinator(CoordinatorKind.TRANSACTION, "pipe:0")
 
-    assert cluster.coordinator(CoordinatorKind.TRANSACTION, "pipe.0") == 2
+    assert cluster.coordinator(CoordinatorKind.TRANSACTION, "pipe:0") == 2
     assert brokers.asked == [(2, "FindCoordinator")]
 
 
@@ -347,7 +347,7 @@ def test_a_former_coordinator_that_knows_nothing_of_a_transaction_does_not_end_t
 ) -> None:
     """A decision was unknown by its word, and the query ended. One look at the others is for all that it refuses."""
     brokers.slow_s, brokers.moved_s, brokers.behind = 0.0, 0.0, {1}
-    requests = [EndRequest(f"pipe.{slot}", ProducerIdentity(7, 0), True, 2) for slot in (0, 1)]
+    requests = [EndRequest(f"pipe:{slot}", ProducerIdentity(7, 0), True, 2) for slot in (0, 1)]
 
     answers = end_many(cluster, requests)
 
@@ -361,7 +361,7 @@ def test_an_end_that_the_coordinator_itself_refuses_proves_nothing_and_is_not_re
 ) -> None:
     brokers.slow_s, brokers.fencing = 0.0, {1}
 
-    (answer,) = end_many(cluster, [EndRequest("pipe.0", ProducerIdentity(7, 0), True, 2)])
+    (answer,) = end_many(cluster, [EndRequest("pipe:0", ProducerIdentity(7, 0), True, 2)])
 
     assert (answer.definite, answer.code) == (False, Code.INVALID_TXN_STATE)
     assert brokers.done.count((1, "EndTxn")) == 1
@@ -375,15 +375,15 @@ def test_a_fence_counts_where_most_brokers_have_no_other_coordinator_or_that_one
     brokers.moved_s = 0.0 if 2 in fencing else NEVER
 
     with pytest.raises(ProducerFenced, match="a newer producer owns this id"):
-        Transactions(cluster).add_offsets("pipe.0", ProducerIdentity(7, 1), "group")
+        Transactions(cluster).add_offsets("pipe:0", ProducerIdentity(7, 1), "group")
 
 
 def test_nobody_is_asked_for_ever_about_a_broker_that_nobody_replaces(brokers: Frozen, cluster: Cluster) -> None:
     """Every broker hangs: the outcome is unknown by the end of the time that was allowed, and is called so."""
     brokers.dead = {2, 3}
 
-    with pytest.raises(OutcomeUnknown, match=r"InitProducerId for 'pipe\.0' got no definite answer"):
-        Transactions(cluster).init_producer_id("pipe.0", 60_000)
+    with pytest.raises(OutcomeUnknown, match=r"InitProducerId for 'pipe:0' got no definite answer"):
+        Transactions(cluster).init_producer_id("pipe:0", 60_000)
 
     assert 60.0 <= brokers.now_s <= 66.0
 

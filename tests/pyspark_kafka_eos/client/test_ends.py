@@ -22,10 +22,10 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Budget
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 
-REQUEST = EndRequest("pipe.driver", ProducerIdentity(7, 3), True, 1)
+REQUEST = EndRequest("pipe:driver", ProducerIdentity(7, 3), True, 1)
 LOST = BrokerUnavailable("no answer from broker 1")
 REFUSALS: tuple[Exception, ...] = (
-    AuthorizationFailed("no right to use transaction 'pipe.driver'"),
+    AuthorizationFailed("no right to use transaction 'pipe:driver'"),
     ProtocolViolation("FindCoordinator answered INVALID_REQUEST"),
     RuntimeError("the loop is closed"),
 )

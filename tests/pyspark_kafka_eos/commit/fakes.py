@@ -40,7 +40,7 @@ from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
 LEDGER = "ledger"
 PIPELINE = "pipe"
 GROUP = "group"
-DRIVER = f"{PIPELINE}.driver"
+DRIVER = f"{PIPELINE}:driver"
 SOURCE = TopicPartition("source", 0)
 OUTPUT = [TopicPartition("out", number) for number in range(4)]
 
@@ -228,7 +228,7 @@ class World:
     ) -> Seal:
         """A slot that is written and sealed. `records`: of each output partition, by number."""
         wanted = {slot: 2} if records is None else records
-        producer = Producer(self.cluster, name or f"{PIPELINE}.{slot}")
+        producer = Producer(self.cluster, name or f"{PIPELINE}:{slot}")
         producer.initialize()
         producer.begin()
         for number, count in wanted.items():

@@ -30,7 +30,7 @@ def rest(broker: EmbeddedKafka, topics: Sequence[str], pipeline: str, days: int 
         assert not read_all(broker, topic, "read_uncommitted")
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        ids = [f"{pipeline}.{name}" for name in ("driver", "batch", 0, 1, 2)]
+        ids = [f"{pipeline}:{name}" for name in ("driver", "batch", 0, 1, 2)]
         assert {view.state for view in Transactions(cluster).describe(ids).values()} == {"NotFound"}
     finally:
         cluster.close()

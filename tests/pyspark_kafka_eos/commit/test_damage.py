@@ -176,7 +176,7 @@ def test_a_record_that_is_no_decision_stops_the_query_until_it_is_put_right(
     assert read_all(kafka, topic) == rows_of(settings, following(settings))
 
 
-@pytest.mark.parametrize("kind", ["ended", "mending/any.0", "settled"])
+@pytest.mark.parametrize("kind", ["ended", "mending/any:0", "settled"])
 def test_a_note_of_a_newer_version_is_refused_and_nothing_changes(broker: AnyKafka, kind: str) -> None:
     settings = settings_for(broker)
     assert run_child(settings, "before-end").exitcode == -signal.SIGKILL
@@ -184,7 +184,7 @@ def test_a_note_of_a_newer_version_is_refused_and_nothing_changes(broker: AnyKaf
     key = f"{settings['options']['pipeline']}/{kind}"
     put_everywhere(broker, key, json.dumps(note).encode())
     options = SinkOptions.parse(settings["options"])
-    names = [f"{options.pipeline}.{slot}" for slot in range(len(settings["rows"]))]
+    names = [f"{options.pipeline}:{slot}" for slot in range(len(settings["rows"]))]
     cluster = Cluster(options.client)
     before = Transactions(cluster).describe(names)
 

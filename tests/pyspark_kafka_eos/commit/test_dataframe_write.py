@@ -82,7 +82,7 @@ def abort_slot(broker: AnyKafka, options: dict[str, Any], slot: int) -> None:
     """What the broker does with a transaction that is too old."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        name = f"{options['pipeline']}.{slot}"
+        name = f"{options['pipeline']}:{slot}"
         assert Transactions(cluster).describe([name])[name].state == "Ongoing"
         Transactions(cluster).init_producer_id(name, 60_000)
     finally:

@@ -59,7 +59,7 @@ def test_a_task_without_a_message_is_missing_by_format(broker: AnyKafka) -> None
     del options["pipeline"]
     writer = open_writer(options, value_schema(), overwrite=False, planning=False)
     handover = ho.Handover("query-1", 0, None, 0.0)
-    messages = [SlotMessage(Seal("p.0", 0, None, 0), handover=handover), None]
+    messages = [SlotMessage(Seal("p:0", 0, None, 0), handover=handover), None]
 
     with pytest.raises(IllegalMove) as refusal:
         writer.commit(messages, 0)

@@ -142,7 +142,7 @@ def test_what_many_slots_left_open_is_aborted_all_at_once(world: World) -> None:
 
     assert set(found) == set(names)
     assert world.cluster.network.together.count(["InitProducerId"] * SLOTS) >= 1
-    assert all(name in {f"{PIPELINE}.{slot}" for slot in range(SLOTS)} for name in found)
+    assert all(name in {f"{PIPELINE}:{slot}" for slot in range(SLOTS)} for name in found)
     forgotten(world, seals)
     assert [prove(world.cluster, seals)[slot].verdict for slot in range(SLOTS)] == [Outcome.ABORTED] * SLOTS
 
@@ -169,7 +169,7 @@ def test_an_id_that_is_not_fenced_is_named(world: World, code: Code, error: type
     names = [seal.transactional_id for seal in written(world)]
     world.kafka.fault("InitProducerId", code, times=1_000_000)
 
-    with pytest.raises(error, match=rf"InitProducerId for '{PIPELINE}\.0'"):
+    with pytest.raises(error, match=rf"InitProducerId for '{PIPELINE}:0'"):
         world.transactions.fence(names, 60_000)
 
 

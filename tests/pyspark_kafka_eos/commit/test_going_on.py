@@ -45,7 +45,7 @@ def lines(batch: int) -> tuple[str]:
 def written(world: World, plan: Any) -> list[Seal]:
     if isinstance(plan, SharedPlan):
         # A batch without rows: nothing is written under the shared identity.
-        return [Seal(f"{PIPELINE}.batch", slot, None, 2) for slot in range(2)]
+        return [Seal(f"{PIPELINE}:batch", slot, None, 2) for slot in range(2)]
     return [world.slot(0), world.slot(1)]
 
 
@@ -91,7 +91,7 @@ def test_the_next_batch_of_a_run_asks_nothing_that_other_applications_make_longe
     newest = world.ledger.look().newest
     assert newest is not None and newest.batch_id == 1
     # What the run's start found of the pipeline's ids goes from decision to decision.
-    assert {name for name, _ in newest.earlier} <= {f"{PIPELINE}.batch"}
+    assert {name for name, _ in newest.earlier} <= {f"{PIPELINE}:batch"}
 
 
 @SCOPES

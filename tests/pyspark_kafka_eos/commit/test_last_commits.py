@@ -62,7 +62,7 @@ def options(**more: str) -> SinkOptions:
 def seals_of(world: World, slots: Slots) -> list[Seal]:
     """Three tasks; those without rows seal as empty."""
     return [
-        world.slot(slot, slots[slot]) if slot in slots else Seal(f"{PIPELINE}.{slot}", slot, None, 2)
+        world.slot(slot, slots[slot]) if slot in slots else Seal(f"{PIPELINE}:{slot}", slot, None, 2)
         for slot in range(3)
     ]
 
@@ -141,7 +141,7 @@ def neighbours(world: World) -> None:
 
 
 def forget(world: World, slot: int) -> Fault:
-    return world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}.{slot}")
+    return world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}:{slot}")
 
 
 def moved(world: World, slot: int) -> bool:
@@ -149,7 +149,7 @@ def moved(world: World, slot: int) -> bool:
     newest = world.ledger.look().newest
     assert newest is not None
     sealed = {seal.transactional_id: seal.end_identity for seal in newest.seals}
-    name = f"{PIPELINE}.{slot}"
+    name = f"{PIPELINE}:{slot}"
     return world.state(name) == "CompleteCommit" and world.identity(name) != sealed.get(name)
 
 
@@ -190,7 +190,7 @@ def test_a_mending_before_a_restart_is_in_every_decision_behind_it(world: World,
 
     newest = world.ledger.look().newest
     assert newest is not None
-    assert newest.ends[f"{PIPELINE}.2"] == world.identity(f"{PIPELINE}.2")
+    assert newest.ends[f"{PIPELINE}:2"] == world.identity(f"{PIPELINE}:2")
 
 
 def test_a_slot_that_commits_again_is_named_as_it_was_sealed(world: World, way: Way) -> None:
@@ -208,13 +208,13 @@ def test_a_slot_that_was_mended_beside_one_that_was_repaired_is_named_as_it_was_
     """The repair writes the decision anew, behind the note of the mending, with the mended slot's seal as it was."""
     driver = PerTask(Run(world.cluster, options(), "query"))
     assert driver.start(0, None, lines(0)) is None
-    forgotten = world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}.2")
+    forgotten = world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}:2")
     first = seals_of(world, {0: {0: 1}, 2: BOTH})
     # A late attempt of the task takes the id over, which aborts what is decided.
     aborts = world.kafka.fault(
         "EndTxn",
-        lambda: world.kafka.take_over(f"{PIPELINE}.0"),
-        matches=lambda asked: asked.transactional_id == f"{PIPELINE}.0",
+        lambda: world.kafka.take_over(f"{PIPELINE}:0"),
+        matches=lambda asked: asked.transactional_id == f"{PIPELINE}:0",
     )
 
     driver.run.start_clock()
@@ -225,7 +225,7 @@ def test_a_slot_that_was_mended_beside_one_that_was_repaired_is_named_as_it_was_
     assert moved(world, 2)
     newest = world.ledger.look().newest
     assert newest is not None
-    assert newest.ends == {f"{PIPELINE}.{slot}": world.identity(f"{PIPELINE}.{slot}") for slot in (0, 2)}
+    assert newest.ends == {f"{PIPELINE}:{slot}": world.identity(f"{PIPELINE}:{slot}") for slot in (0, 2)}
     neighbours(world)
     starts_again(world, InOneProcess(world), 1)
 
@@ -251,7 +251,7 @@ def test_a_mending_by_hand_that_the_running_query_does_not_know_of_refuses_no_st
     way.batch(0, {0: BOTH, 2: BOTH})
     newest = world.ledger.look().newest
     assert newest is not None
-    name = f"{PIPELINE}.2"
+    name = f"{PIPELINE}:2"
     # The operator's process initialises the id, notes that, and ends an empty transaction.
     cluster = NodeCluster(world.kafka)
     assert Mender(cluster, Ledger(cluster, LEDGER, PIPELINE), 60_000).write_markers(name, [OUTPUT[1]], commit=True)
@@ -283,7 +283,7 @@ def test_a_commit_that_no_note_and_no_decision_names_is_refused_as_before(world:
     with pytest.raises(PipelineConflict, match="the ledger has lost a later decision") as lost:
         way.batch(1, {0: {0: 1}})
 
-    assert lost.value.facts["transactional_ids"] == (f"{PIPELINE}.2",)
+    assert lost.value.facts["transactional_ids"] == (f"{PIPELINE}:2",)
     assert world.kafka.log(world.where).end == end
 
 

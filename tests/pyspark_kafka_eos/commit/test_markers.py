@@ -31,7 +31,7 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     send,
 )
 
-NAME = f"{PIPELINE}.0"
+NAME = f"{PIPELINE}:0"
 MENDING_KEY = f"{PIPELINE}/mending/{NAME}".encode()
 SETTLED_KEY = f"{PIPELINE}/settled".encode()
 

@@ -35,7 +35,7 @@ from tests.pyspark_kafka_eos.commit.fakes import (
 )
 from tests.pyspark_kafka_eos.commit.node_kafka import OFFSETS
 
-WHOLE = f"{PIPELINE}.batch"
+WHOLE = f"{PIPELINE}:batch"
 
 
 def options(scope: str = "task") -> SinkOptions:

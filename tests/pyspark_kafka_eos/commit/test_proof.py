@@ -18,7 +18,7 @@ from pyspark_kafka_eos.commit.proof import Fate, Proof, find_marker, judge, prov
 from pyspark_kafka_eos.model import Seal
 from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, World, places, send
 
-NAME = f"{PIPELINE}.0"
+NAME = f"{PIPELINE}:0"
 
 
 def proof_of(world: World, seal: Seal, settle_ms: int = 30_000) -> Proof:

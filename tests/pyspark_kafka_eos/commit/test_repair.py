@@ -21,7 +21,7 @@ def abort_slot(broker: AnyKafka, settings: dict, slot: int) -> None:
     """What a zombie attempt does: initialise the slot's id, which aborts what is open under it."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        name = f"{settings['options']['pipeline']}.{slot}"
+        name = f"{settings['options']['pipeline']}:{slot}"
         transactions = Transactions(cluster)
         assert transactions.describe([name])[name].state == "Ongoing"
         transactions.init_producer_id(name, 60_000)

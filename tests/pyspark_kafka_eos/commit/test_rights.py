@@ -134,7 +134,7 @@ def test_write_on_the_transactional_ids_taken_away_before_the_decision(guarded: 
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in error
     assert "transactional id prefix" in error
     assert meanwhile.startswith("AuthorizationFailed")
-    assert f"{pipeline}.driver" in meanwhile
+    assert f"{pipeline}:driver" in meanwhile
     assert nothing_shows(guarded, settings)
     assert run_child(settings).report["resumed"] is False
     assert each_record_is_there_once(guarded, settings)
@@ -242,7 +242,7 @@ def test_write_on_the_transactional_ids_taken_away_after_the_decision(
         error = run.release().report["error"]
 
     assert error.startswith("AuthorizationFailed: the batch is decided")
-    assert f"the right to end '{pipeline}.0' is gone" in error
+    assert f"the right to end '{pipeline}:0' is gone" in error
     assert "grant WRITE on the transactional id prefix" in error
     assert "nothing is skipped" in error
     # The offsets were part of the decision; of the slots those show that were ended.

@@ -63,7 +63,7 @@ def commit_all(world: World, seals: Sequence[Seal], **shell: typing.Any) -> Comm
 
 
 def states(world: World, slots: int = 2) -> list[str]:
-    return [world.state(f"{PIPELINE}.{slot}") for slot in range(slots)]
+    return [world.state(f"{PIPELINE}:{slot}") for slot in range(slots)]
 
 
 def newest(world: World) -> object:
@@ -78,7 +78,7 @@ def of(name: str) -> typing.Callable[[Message], bool]:
 
 
 def test_a_batch_is_decided_and_then_every_slot_is_committed(world: World) -> None:
-    seals = [world.slot(0), world.slot(1, {1: 1, 2: 2}), Seal("pipe.2", 2, None, 2)]
+    seals = [world.slot(0), world.slot(1, {1: 1, 2: 2}), Seal("pipe:2", 2, None, 2)]
     run = FakeRun()
 
     commit_all(world, seals, run=run)
@@ -107,9 +107,9 @@ def test_nothing_is_ended_before_the_decision_is_durable(world: World) -> None:
 
 
 def test_a_batch_without_records_needs_the_decision_alone(world: World) -> None:
-    commit_all(world, [Seal("pipe.0", 0, None, 2)])
+    commit_all(world, [Seal("pipe:0", 0, None, 2)])
 
-    assert newest(world) == decision_of([Seal("pipe.0", 0, None, 2)])
+    assert newest(world) == decision_of([Seal("pipe:0", 0, None, 2)])
     assert world.kafka.committed[GROUP] == {SOURCE: 5}
 
 
@@ -396,7 +396,7 @@ def test_a_driver_fenced_by_its_own_timeout_is_told_from_a_newer_run(
 
 def test_an_end_without_an_answer_is_asked_for_again(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
-    lost = world.kafka.fault("EndTxn", "drop-answer", matches=of("pipe.1"))
+    lost = world.kafka.fault("EndTxn", "drop-answer", matches=of("pipe:1"))
 
     commit_all(world, seals)
 
@@ -408,7 +408,7 @@ def test_an_end_that_proves_nothing_is_proven_by_the_log(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
     # Ended by whoever else, and the answer says no more than that it is over.
     refused = world.kafka.fault(
-        "EndTxn", Code.INVALID_TXN_STATE, matches=lambda each: each.transactional_id == "pipe.1"
+        "EndTxn", Code.INVALID_TXN_STATE, matches=lambda each: each.transactional_id == "pipe:1"
     )
 
     commit_all(world, seals)
@@ -419,10 +419,10 @@ def test_an_end_that_proves_nothing_is_proven_by_the_log(world: World) -> None:
 
 def test_a_slot_that_refuses_its_end_for_ever_is_an_unknown_outcome_of_a_decided_batch(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
-    refused = world.kafka.fault("EndTxn", Code.INVALID_TXN_STATE, times=99, matches=of("pipe.1"))
+    refused = world.kafka.fault("EndTxn", Code.INVALID_TXN_STATE, times=99, matches=of("pipe:1"))
 
     with pytest.raises(
-        OutcomeUnknown, match=r"the batch is decided, but ending 'pipe.1' got no definite answer 6 times"
+        OutcomeUnknown, match=r"the batch is decided, but ending 'pipe:1' got no definite answer 6 times"
     ):
         commit_all(world, seals)
 
@@ -433,9 +433,9 @@ def test_a_slot_that_refuses_its_end_for_ever_is_an_unknown_outcome_of_a_decided
 
 def test_a_right_that_is_gone_after_the_decision_says_that_the_batch_is_decided(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
-    world.kafka.fault("EndTxn", NO_RIGHT, times=99, matches=of("pipe.1"))
+    world.kafka.fault("EndTxn", NO_RIGHT, times=99, matches=of("pipe:1"))
 
-    with pytest.raises(AuthorizationFailed, match=r"the batch is decided, but the right to end 'pipe.1' is gone") as no:
+    with pytest.raises(AuthorizationFailed, match=r"the batch is decided, but the right to end 'pipe:1' is gone") as no:
         commit_all(world, seals)
 
     assert "grant WRITE on the transactional id prefix" in no.value.message
@@ -445,7 +445,7 @@ def test_a_right_that_is_gone_after_the_decision_says_that_the_batch_is_decided(
 
 def test_an_error_while_proving_says_nothing_of_the_batch_but_that_it_is_decided(world: World) -> None:
     seals = [world.slot(0)]
-    world.kafka.fault("EndTxn", Code.INVALID_TXN_STATE, matches=of("pipe.0"))
+    world.kafka.fault("EndTxn", Code.INVALID_TXN_STATE, matches=of("pipe:0"))
     blind = world.kafka.fault(
         "DescribeTransactions", NO_RIGHT, times=99, matches=lambda each: newest(world) is not None
     )
@@ -460,7 +460,7 @@ def test_an_error_while_proving_says_nothing_of_the_batch_but_that_it_is_decided
 
 def test_a_forgotten_marker_is_written_before_the_batch_counts_as_ended(world: World) -> None:
     seals = [world.slot(0, {0: 1, 1: 1}), world.slot(1)]
-    forgotten = world.kafka.forget_marker(OUTPUT[1], "pipe.0")
+    forgotten = world.kafka.forget_marker(OUTPUT[1], "pipe:0")
 
     commit_all(world, seals)
 
@@ -476,7 +476,7 @@ def test_a_late_attempt_between_an_end_and_its_missing_marker_is_found(world: Wo
     forgotten = world.kafka.forget_marker(OUTPUT[1])
 
     def late_attempt() -> None:
-        stranger = Producer(world.cluster, "pipe.0")
+        stranger = Producer(world.cluster, "pipe:0")
         stranger.initialize()
         stranger.begin()
         send(stranger, OUTPUT[1], b"late")
@@ -509,7 +509,7 @@ def test_what_is_dropped_in_vain_and_cannot_be_is_left_to_the_next_run(world: Wo
     assert shell._carry_out(ev.DropSlots((seal,))) == []
 
     assert refused.fired == 1
-    assert world.state("pipe.0") == "Ongoing"
+    assert world.state("pipe:0") == "Ongoing"
 
 
 def test_an_identity_that_only_looks_alike_is_not_alive(world: World) -> None:

@@ -45,7 +45,7 @@ def test_a_decided_slot_that_shows_no_marker_anywhere_is_committed(world: World)
         world.kafka.forget_marker(where)
     world.end(seal, commit=True)
     # An identity of nobody's: the coordinator says nothing any more.
-    world.transactions.init_producer_id("pipe.0", 60_000)
+    world.transactions.init_producer_id("pipe:0", 60_000)
 
     resume(world, [seal])
 
@@ -57,13 +57,13 @@ def test_a_decided_slot_that_nobody_can_know_of_stops_the_query_and_names_it(wor
     world.decide(decision_of(seals))
     world.end(seals[0], commit=True)
     world.end(seals[1], commit=False)
-    world.kafka.expire("pipe.1")
+    world.kafka.expire("pipe:1")
     world.kafka.log(OUTPUT[1]).lose_beginning(world.kafka.log(OUTPUT[1]).end)
 
     with pytest.raises(DecisionBroken, match="the outcome of decided slots is unknown") as broken:
         resume(world, seals)
 
-    assert "slot 1: pipe.1" in broken.value.message
+    assert "slot 1: pipe:1" in broken.value.message
     assert "out-1 from offset 0" in broken.value.message
     assert broken.value.facts["slots"] == (1,)
 
@@ -71,9 +71,9 @@ def test_a_decided_slot_that_nobody_can_know_of_stops_the_query_and_names_it(wor
 def test_a_batch_in_one_transaction_is_committed_with_its_decision_whatever_the_log_still_shows(
     world: World,
 ) -> None:
-    whole = world.slot(0, name="pipe.batch")
+    whole = world.slot(0, name="pipe:batch")
     world.end(whole, commit=True)
-    world.kafka.expire("pipe.batch")
+    world.kafka.expire("pipe:batch")
     world.kafka.log(OUTPUT[0]).lose_beginning(world.kafka.log(OUTPUT[0]).end)
 
     shell = resume(world, [whole])
@@ -118,7 +118,7 @@ def test_a_lost_slot_is_written_again_recorded_and_only_then_ended(world: World)
     world.kafka.fault(
         "EndTxn",
         lambda: recorded.append(world.ledger.look().newest.repaired),  # type: ignore[union-attr]
-        matches=lambda each: each.transactional_id == "pipe.1" and each.committed,
+        matches=lambda each: each.transactional_id == "pipe:1" and each.committed,
     )
 
     shell = resume(world, seals, replay=replay)
@@ -197,7 +197,7 @@ def test_a_replay_that_is_not_what_was_decided_is_dropped_and_stops_the_query(wo
         resume(world, seals, replay=Replaying(world, seals, digest=99))
 
     assert other.value.facts["replayed_digest"] == f"{99:016x}"
-    assert world.state("pipe.1") == "CompleteAbort"
+    assert world.state("pipe:1") == "CompleteAbort"
     assert newest(world) == decision_of(seals)
 
 
@@ -227,7 +227,7 @@ def test_a_repair_that_is_not_recorded_is_dropped_and_the_ledger_still_names_the
         resume(world, seals, producer=producer, replay=Replaying(world, seals))
 
     assert full.fired == 1
-    assert world.state("pipe.1") == "CompleteAbort"
+    assert world.state("pipe:1") == "CompleteAbort"
     assert newest(world) == decision_of(seals)
 
 
@@ -240,7 +240,7 @@ def torn(world: World) -> Seal:
     world.decide(decision_of([seal]))
     world.kafka.forget_marker(OUTPUT[1])
     world.end(seal, commit=True)
-    stranger = Producer(world.cluster, "pipe.0")
+    stranger = Producer(world.cluster, "pipe:0")
     stranger.initialize()
     stranger.begin()
     send(stranger, OUTPUT[1], b"late")
@@ -277,6 +277,6 @@ def test_a_replay_that_puts_other_rows_into_a_partition_of_a_torn_slot_is_droppe
     with pytest.raises(DecisionBroken, match="puts other rows into out-0, out-1 than were decided"):
         resume(world, [seal], replay=lambda slots: [narrowed(world, seal, digests=(4, 3))])
 
-    assert world.state("pipe.0") == "CompleteAbort"
+    assert world.state("pipe:0") == "CompleteAbort"
     assert world.shown(OUTPUT[1]) == []
     assert newest(world) == decision_of([seal])

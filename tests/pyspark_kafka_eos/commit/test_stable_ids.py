@@ -42,7 +42,7 @@ def test_every_run_and_every_batch_of_a_pipeline_has_the_same_ids() -> None:
     command = [sys.executable, "-c", ELSEWHERE, json.dumps(given("orders"))]
     elsewhere = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
 
-    assert first == ["orders.driver", *(f"orders.{slot}" for slot in range(SLOTS))]
+    assert first == ["orders:driver", *(f"orders:{slot}" for slot in range(SLOTS))]
     assert later == first
     assert json.loads(elsewhere.stdout) == first
 

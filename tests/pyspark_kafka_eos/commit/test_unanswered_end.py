@@ -51,7 +51,7 @@ def cluster_of(settings: dict[str, Any]) -> Cluster:
 def states_of(settings: dict[str, Any]) -> list[str]:
     """What the coordinator says of the slots."""
     pipeline, slots = settings["options"]["pipeline"], range(len(settings["rows"]))
-    ids = [f"{pipeline}.{slot}" for slot in slots]
+    ids = [f"{pipeline}:{slot}" for slot in slots]
     views = Transactions(cluster_of(settings)).describe(ids)
     return [views[each].state for each in ids]
 
@@ -191,7 +191,7 @@ def test_decided_slots_that_nobody_may_ask_about_are_unknown(broker: EmbeddedKaf
 
 def test_a_mending_whose_end_is_refused_after_its_answer_was_lost_is_unknown(broker: EmbeddedKafka) -> None:
     settings = settings_for(broker)
-    cluster, name = cluster_of(settings), "mended.0"
+    cluster, name = cluster_of(settings), "mended:0"
     mender = Mender(cluster, Ledger(cluster, "exactly-once-ledger", settings["options"]["pipeline"]), 60_000)
     Ledger(cluster, "exactly-once-ledger", "mended").prepare()
     # Found before the fault: the first search is not to be refused.

@@ -30,14 +30,14 @@ DEAD = RoutedTopic("dead", "91bd-dead", 1)
 
 def seal(slot: int, *topics: RoutedTopic, **more: Any) -> Seal:
     parts = tuple(SealedPartition(name, 0, 10, 4, 5, 2**63 + slot) for name in sorted({t.name for t in topics}))
-    return Seal(f"p.{slot}", slot, WHO, 2, records=5, partitions=parts, topics=topics, **more)
+    return Seal(f"p:{slot}", slot, WHO, 2, records=5, partitions=parts, topics=topics, **more)
 
 
 def decision(*seals: Seal, **more: Any) -> Decision:
     return Decision("p", "q", 3, seals, **more)
 
 
-EMPTY = Seal("p.9", 9, None, 0)
+EMPTY = Seal("p:9", 9, None, 0)
 KEPT = (KeptPartition(WHO, SealedPartition("orders", 1, 7, 0, 1, None)),)
 
 DECISIONS = [
@@ -53,7 +53,7 @@ DECISIONS = [
     decision(
         seal(0, ORDERS),
         source_offsets=("a",),
-        earlier=(("p.7", WHO),),
+        earlier=(("p:7", WHO),),
         warnings=("w",),
         traffic=Traffic(requests=2),
         sticky_bytes=9,

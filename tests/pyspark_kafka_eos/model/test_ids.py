@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
 from pyspark_kafka_eos.model import (
     PipelineId,
     batch_transactional_id,
@@ -13,6 +14,7 @@ from pyspark_kafka_eos.model import (
     parse_transactional_id,
     slot_transactional_id,
 )
+from pyspark_kafka_eos.model.ids import prefix_of
 
 PIPELINES = st.from_regex(r"\A[A-Za-z0-9._-]{1,200}\Z")
 
@@ -28,6 +30,18 @@ def test_every_id_that_is_made_parses_to_what_it_was_made_of(pipeline: str, slot
         assert named.slot is None
 
 
-@pytest.mark.parametrize("stranger", ["", "orders", "orders.", ".7", "orders.seven", "orders.-1", "orders.7 "])
+@given(PIPELINES, PIPELINES, st.integers(0, 100_000))
+def test_a_right_on_one_pipeline_opens_no_other_one(pipeline: str, other: str, slot: int) -> None:
+    """`orders` and `orders.eu`, `orders.0` and `orders`: the ACL is on a prefix."""
+    prefix = prefix_of(pipeline)
+    for name in (other, f"{pipeline}.{other}", f"{pipeline}-{other}", f"{pipeline}.0", f"{UNNAMED}{other}"):
+        ids = (slot_transactional_id(name, slot), driver_transactional_id(name), batch_transactional_id(name))
+        assert [each.startswith(prefix) for each in ids] == [name == pipeline] * 3
+        assert [each.startswith(UNNAMED) for each in ids] == [name.startswith(UNNAMED)] * 3
+
+
+@pytest.mark.parametrize(
+    "stranger", ["", "orders", "orders:", ":7", "orders:seven", "orders:-1", "orders:7 ", "orders.7"]
+)
 def test_an_id_that_no_pipeline_uses_is_nobodys(stranger: str) -> None:
     assert parse_transactional_id(stranger) is None

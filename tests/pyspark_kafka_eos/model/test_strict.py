@@ -43,11 +43,11 @@ OAUTH = OAuth("client_credentials", url="https://login.example/token")
 WHO = ProducerIdentity(7, 3)
 PART = SealedPartition("out", 1, 4, 5, 6, 7, 2)
 SEAL = Seal(
-    "pipe.0", 0, WHO, 2, 6, 60, 7, 1_000, (PART,), kept=(KeptPartition(WHO, PART),), topics=(RoutedTopic("out", "id", 4),)
+    "pipe:0", 0, WHO, 2, 6, 60, 7, 1_000, (PART,), kept=(KeptPartition(WHO, PART),), topics=(RoutedTopic("out", "id", 4),)
 )  # fmt: skip
 BASIS = Basis("Europe/Berlin", 5, (("out", TopicRules(1_000, True, 7, None)),))
 DECISION = Decision(
-    "pipe", "query", 3, (SEAL,), ("line",), 5, "0.1", 1, (("pipe.1", WHO),), ("said",), Traffic(1), 16, basis=BASIS, number=9
+    "pipe", "query", 3, (SEAL,), ("line",), 5, "0.1", 1, (("pipe:1", WHO),), ("said",), Traffic(1), 16, basis=BASIS, number=9
 )  # fmt: skip
 MANIFEST, PARTS = cut(DECISION.to_bytes(), 1_000)
 RECORDS: list[bytes] = [
@@ -57,7 +57,7 @@ RECORDS: list[bytes] = [
         to_bytes,
         [
             Ended.of_decision(DECISION, WHO), Settled(4, WHO, DECISION), SettledInParts(4, WHO, MANIFEST), PARTS[0],
-            Mending("pipe.0", WHO, (TopicPartition("out", 1),)), Aborted("pipe.0", WHO), Began("query", 3), Renamed("query", "other"), Moved(17),
+            Mending("pipe:0", WHO, (TopicPartition("out", 1),)), Aborted("pipe:0", WHO), Began("query", 3), Renamed("query", "other"), Moved(17),
         ],
     ),
 ]  # fmt: skip

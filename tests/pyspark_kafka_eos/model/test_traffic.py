@@ -45,7 +45,7 @@ def test_means_are_of_all_requests_and_all_record_batches() -> None:
 
 
 def seal(slot: int, traffic: Traffic | None) -> Seal:
-    return Seal(f"p.{slot}", slot, ProducerIdentity(5, 0), 2, records=1, traffic=traffic)
+    return Seal(f"p:{slot}", slot, ProducerIdentity(5, 0), 2, records=1, traffic=traffic)
 
 
 def test_a_task_reports_it_to_the_driver_and_the_ledger_keeps_it_once_for_the_batch() -> None:

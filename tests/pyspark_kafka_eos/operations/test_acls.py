@@ -35,7 +35,7 @@ def rights(*words: str) -> dict[tuple[str, str], list[str]]:
 
 LEAST = {
     ("topic", "out"): ["Write"],
-    ("transactional-id", "pay.*"): ["Write"],
+    ("transactional-id", "pay:*"): ["Write"],
     ("topic", "exactly-once-ledger"): ["Read", "Write"],
     ("group", "pay"): ["Read"],
     ("topic", "src"): ["Read"],
@@ -50,7 +50,7 @@ LEAST = {
         (
             ("-o", "topic=out", "--source", "src", "--create", "-o", "transaction.scope=batch", "-o", "ledger.topic=led"),
             {
-                ("topic", "out"): ["Write"], ("transactional-id", "pay.*"): ["Write"],
+                ("topic", "out"): ["Write"], ("transactional-id", "pay:*"): ["Write"],
                 ("topic", "led"): ["Read", "Write", "Create"], ("topic", "led-turns"): ["Read", "Write", "Create"],
                 ("group", "pay"): ["Read"], ("topic", "src"): ["Read"],
             },
@@ -58,7 +58,7 @@ LEAST = {
         (
             ("-o", "topic=out", "-o", "offsets.group=", "-o", "dead.letter.topic=bad"),
             {
-                ("topic", "out"): ["Write"], ("topic", "bad"): ["Write"], ("transactional-id", "pay.*"): ["Write"],
+                ("topic", "out"): ["Write"], ("topic", "bad"): ["Write"], ("transactional-id", "pay:*"): ["Write"],
                 ("topic", "exactly-once-ledger"): ["Read", "Write"],
             },
         ),
@@ -66,7 +66,7 @@ LEAST = {
         (
             ("-o", "topic=out", "--source", "src", "--doctor"),
             {
-                ("topic", "out"): ["Write", "Read", "DescribeConfigs"], ("transactional-id", "pay.*"): ["Write"],
+                ("topic", "out"): ["Write", "Read", "DescribeConfigs"], ("transactional-id", "pay:*"): ["Write"],
                 ("topic", "exactly-once-ledger"): ["Read", "Write", "DescribeConfigs"], ("group", "pay"): ["Read"],
                 ("topic", "src"): ["Read", "DescribeConfigs"], ("cluster", "kafka-cluster"): ["Describe", "DescribeConfigs"],
             },
@@ -92,7 +92,7 @@ def test_a_jobs_file_gives_sources_too(tmp_path: Path) -> None:
     only_reads.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": "b:9092"}, "source": {"subscribe": "one"}}))
     read = json.loads(run("-c", str(only_reads), "--json"))["acls"]
 
-    assert {each["name"] for each in found} == {"out", "pay.", "exactly-once-ledger", "pay", "one", "two"}
+    assert {each["name"] for each in found} == {"out", "pay:", "exactly-once-ledger", "pay", "one", "two"}
     assert [(each["name"], each["operations"]) for each in read] == [("one", ["Read"])]
 
 
@@ -111,7 +111,7 @@ def test_the_commands_of_kafkas_tool_can_be_pasted() -> None:
     assert all(each[5:8] == ["--add", "--allow-principal", "User:x y"] for each in words)
     assert [each[8:] for each in words] == [
         ["--operation", "Write", "--topic", "out"],
-        ["--operation", "Write", "--transactional-id", "pay.", "--resource-pattern-type", "prefixed"],
+        ["--operation", "Write", "--transactional-id", "pay:", "--resource-pattern-type", "prefixed"],
         ["--operation", "Read", "--operation", "Write", "--topic", "exactly-once-ledger"],
         ["--operation", "Read", "--group", "it's"],
     ]
@@ -135,7 +135,7 @@ def test_confluents_commands_have_the_same_rights() -> None:
     lines = [each for each in run(*BASE, "-o", "topic=out", "--for", "confluent").splitlines() if each[0] != "#"]
 
     assert lines[1:3] == [
-        "confluent kafka acl create --allow --principal 'User:x y' --operations write --transactional-id pay. --prefix",
+        "confluent kafka acl create --allow --principal 'User:x y' --operations write --transactional-id pay: --prefix",
         "confluent kafka acl create --allow --principal 'User:x y' --operations read,write --topic exactly-once-ledger",
     ]
 
@@ -154,19 +154,19 @@ def test_a_write_of_a_dataframe_without_a_pipeline_gets_the_prefix_of_the_made_u
 
     assert [(each["resource"], each["name"], each["prefixed"], each["operations"]) for each in found["acls"]] == [
         ("topic", "out", False, ["Write"]),
-        ("transactional-id", "batch-", True, ["Write"]),
+        ("transactional-id", "df.write::", True, ["Write"]),
         ("topic", "exactly-once-ledger", False, ["Read", "Write"]),
     ]
     assert found["unknown"] == []
     name = named(SinkOptions.parse({"kafka.bootstrap.servers": "b1:9092", "topic": "out"}, "batch")).pipeline
-    assert name.startswith("batch-") and name != "batch-"
+    assert name.startswith("df.write::") and name != "df.write::"
 
 
 def test_a_write_of_a_dataframe_with_a_pipeline_commits_no_offsets() -> None:
     found = rights("-o", "topic=out", "--df-write")
 
     assert set(found) == {
-        ("topic", "out"), ("transactional-id", "pay.*"), ("topic", "exactly-once-ledger"),
+        ("topic", "out"), ("transactional-id", "pay:*"), ("topic", "exactly-once-ledger"),
     }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def test_the_next_transaction_of_a_producer_that_goes_on_is_not_taken_for_one_th
     marker.
     """
     template = ended(world)
-    producer = Producer(world.cluster, f"{PIPELINE}.batch", transaction_timeout_ms=60_000)
+    producer = Producer(world.cluster, f"{PIPELINE}:batch", transaction_timeout_ms=60_000)
     seals = []
     for number in range(2):
         if number == 0 or world.cluster.transaction_version < 2:

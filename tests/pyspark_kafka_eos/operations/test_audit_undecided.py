@@ -57,7 +57,7 @@ def rogue(
     slot: str = "1",
 ) -> None:
     """Somebody else writes under a slot's id."""
-    name = f"{options.pipeline}.{slot}"
+    name = f"{options.pipeline}:{slot}"
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -108,7 +108,7 @@ def test_a_transaction_that_no_decision_names_is_found_in_every_partition_of_the
     assert places(proof) == [(0, 1), (3, 2)]
     reason = proof.undecided[1].reason
     assert reason.startswith(
-        f"{options.topic}-3: 2 records from offset 0 on are committed under {options.pipeline}.1 ("
+        f"{options.topic}-3: 2 records from offset 0 on are committed under {options.pipeline}:1 ("
     )
     assert reason.endswith("and no decision names this transaction")
 
@@ -125,7 +125,7 @@ def test_the_command_ends_with_1_and_says_what_was_found_and_else_where_it_looke
     code, said = shown(kafka, "verify", options.pipeline)
     answer = call(kafka, "verify", options.pipeline)
     assert (code, answer.code) == (1, 1)
-    assert f"{options.topic}-2: 1 records from offset 0 on are committed under {options.pipeline}.1" in said
+    assert f"{options.topic}-2: 1 records from offset 0 on are committed under {options.pipeline}:1" in said
     assert "1 of 1 batches match the ledger" in said
     assert "1 other commit of their ids that no decision names" in said
     (found,) = answer.document["undecided"]

@@ -19,7 +19,7 @@ from pyspark_kafka_eos.operations import ending as operations
 from pyspark_kafka_eos.operations.ending import Done, EndingProgress
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, World, decision_of
 
-SLOTS = [f"{PIPELINE}.{slot}" for slot in range(4)]
+SLOTS = [f"{PIPELINE}:{slot}" for slot in range(4)]
 
 
 def outcomes(done: Sequence[Done]) -> dict[str, str]:
@@ -58,7 +58,7 @@ def test_only_what_the_ledger_has_decided_is_committed(world: World) -> None:
 def test_of_the_named_ids_only_those_are_touched(world: World) -> None:
     decided(world)
 
-    assert commit(world, SLOTS[1], "pipe.77") == {SLOTS[1]: "committed", "pipe.77": "unchanged"}
+    assert commit(world, SLOTS[1], "pipe:77") == {SLOTS[1]: "committed", "pipe:77": "unchanged"}
     assert world.state(SLOTS[0]) == "Ongoing"
 
 
@@ -179,10 +179,10 @@ def test_an_operation_that_is_interrupted_says_what_is_done_what_is_not_known_an
 
 
 def test_of_many_ids_the_line_names_a_few() -> None:
-    done = [Done(f"p.{slot}", "aborted", "") for slot in range(200)]
+    done = [Done(f"p:{slot}", "aborted", "") for slot in range(200)]
 
     assert EndingProgress(done).known() == (
-        "aborted: p.0, p.1, p.2, p.3, p.4 and 195 more; the same command goes on from there"
+        "aborted: p:0, p:1, p:2, p:3, p:4 and 195 more; the same command goes on from there"
     )
 
 
@@ -272,7 +272,7 @@ def test_an_abort_without_an_answer_is_unknown_unless_the_coordinator_shows_it(w
 def test_a_named_id_under_which_nothing_is_open_is_unchanged(world: World) -> None:
     world.end(world.slot(3), commit=False)
 
-    assert abort(world, SLOTS[3], "pipe.88") == {SLOTS[3]: "unchanged", "pipe.88": "unchanged"}
+    assert abort(world, SLOTS[3], "pipe:88") == {SLOTS[3]: "unchanged", "pipe:88": "unchanged"}
 
 
 def test_a_run_that_was_fenced_by_an_operator_decides_nothing_any_more(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kafka_core.errors import UnknownPipeline
 from pyspark_kafka_eos.client.writing.appending import append_record
 from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
 from pyspark_kafka_eos.commit.ledger.notes import Ended
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision
@@ -36,7 +37,7 @@ def decided(world: World) -> None:
         else:
             world.decide(decision, commit=False).abort()
         if batch == 4:
-            producer = Producer(world.cluster, "other.driver")
+            producer = Producer(world.cluster, "other:driver")
             producer.initialize()
             producer.begin()
             other.add_decision(producer, Decision("other", "query", 0, ()))
@@ -108,10 +109,10 @@ def test_a_write_that_was_forgotten_is_no_pipeline(world: World, monkeypatch: py
     """Its decision stands in front of its tombstone until the cleaner has taken both."""
     monkeypatch.setattr(history, "_WINDOW", window)
     monkeypatch.setattr(history, "_LONGEST_WINDOW", window)
-    name = "batch-" + 32 * "0"
+    name = UNNAMED + 32 * "0"
     for pipeline, forgets in ((name, True), ("kept", False), ("deleted by hand", True)):
         ledger = Ledger(world.cluster, LEDGER, pipeline)
-        producer = Producer(world.cluster, f"{pipeline}.driver")
+        producer = Producer(world.cluster, f"{pipeline}:driver")
         producer.initialize()
         producer.begin()
         ledger.add_decision(producer, Decision(pipeline, "query", 0, ()))

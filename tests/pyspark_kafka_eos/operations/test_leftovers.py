@@ -73,7 +73,7 @@ def test_records_that_no_client_can_end_are_named_with_the_operators_command(wor
 def test_an_operator_asks_for_the_ids_of_one_pipeline_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 1,000 pipelines on a cluster, doctor had 6,000 ids sent to it twice, for six of its own."""
     world.decide(decision_of([world.slot(0)]))
-    world.kafka.take_over("another.0")
+    world.kafka.take_over("another:0")
     asked: list[str | None] = []
     build = world.cluster.build
 
@@ -87,9 +87,9 @@ def test_an_operator_asks_for_the_ids_of_one_pipeline_alone(world: World, monkey
     found = {each.transactional_id for each in leftovers.find_leftovers(world.cluster, PIPELINE)}
     list(newest_decision(world.cluster, SinkOptions.parse(RUN_OPTIONS)))
 
-    assert found == {f"{PIPELINE}.driver", f"{PIPELINE}.0"}
+    assert found == {f"{PIPELINE}:driver", f"{PIPELINE}:0"}
     assert len(asked) == 2
     for pattern in asked:
         assert pattern is not None
-        assert all(re.fullmatch(pattern, each) for each in (*found, f"{PIPELINE}.batch"))
-        assert not re.fullmatch(pattern, "another.0")
+        assert all(re.fullmatch(pattern, each) for each in (*found, f"{PIPELINE}:batch"))
+        assert not re.fullmatch(pattern, "another:0")

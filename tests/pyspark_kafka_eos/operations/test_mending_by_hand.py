@@ -38,7 +38,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
 def mending_is_open(broker: EmbeddedKafka) -> tuple[dict[str, Any], Cluster, Ledger, str]:
     """A decided batch of which one slot's marker was forgotten, and whose mending holds its partition open."""
     settings = settings_for(broker)
-    slot = f"{settings['options']['pipeline']}.1"
+    slot = f"{settings['options']['pipeline']}:1"
     fault = broker.fault_at_marker(settings["options"]["topic"], None, "forget", transactional_id=slot, commit=True)
     assert run_child(settings, "mend-added").exitcode == -signal.SIGKILL
     assert fault.fired == 1
@@ -72,7 +72,7 @@ def test_the_first_batchs_decision_may_lack_its_marker_and_the_second_batch_goes
 ) -> None:
     settings = settings_for(broker)
     fault = broker.fault_at_marker(
-        LEDGER, None, "forget", transactional_id=f"{settings['options']['pipeline']}.driver", commit=True
+        LEDGER, None, "forget", transactional_id=f"{settings['options']['pipeline']}:driver", commit=True
     )
     assert run_child(settings).report["resumed"] is False
     assert fault.fired == 1

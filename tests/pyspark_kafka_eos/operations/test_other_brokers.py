@@ -84,7 +84,7 @@ def test_every_command_shows_the_decision_that_the_ledgers_former_leader_does_no
 def test_a_pipeline_that_only_newer_leaders_of_the_ledger_know_is_known(world: World) -> None:
     world.kafka.cut_off(world.where)
     batch(world, 0)
-    for name in ("pipe.0", "pipe.driver"):
+    for name in ("pipe:0", "pipe:driver"):
         world.kafka.expire(name)
     asked_first(world)
 

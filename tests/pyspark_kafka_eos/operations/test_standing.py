@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.cli.app import app
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Settled
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision, Seal
@@ -180,14 +181,14 @@ def test_what_shows_a_lost_decision_is_not_taken_away_by_hand(world: World, word
         lost_tail(world)
     else:
         world.end(world.slot(0), commit=False)
-    before = world.identity(f"{PIPELINE}.0"), world.state(f"{PIPELINE}.driver")
+    before = world.identity(f"{PIPELINE}:0"), world.state(f"{PIPELINE}:driver")
 
     code, document = command("transactions", word, PIPELINE, "--yes")
 
     assert code == document["exit_code"] != 0
     assert document["error"]["class"] == "PipelineConflict"
     assert "nothing was changed" in document["error"]["message"]
-    assert (world.identity(f"{PIPELINE}.0"), world.state(f"{PIPELINE}.driver")) == before
+    assert (world.identity(f"{PIPELINE}:0"), world.state(f"{PIPELINE}:driver")) == before
 
 
 def test_a_whole_ledger_has_no_problem_for_any_command(world: World) -> None:
@@ -200,7 +201,7 @@ def test_a_whole_ledger_has_no_problem_for_any_command(world: World) -> None:
 
 
 def test_a_pipeline_of_another_ledger_is_accused_only_where_it_was_named(world: World) -> None:
-    world.end(world.slot(0, name="elsewhere.0"), commit=True)
+    world.end(world.slot(0, name="elsewhere:0"), commit=True)
     batch(world, 0)
 
     assert lost_ledger(world.cluster, options(), "elsewhere", named=False) is None
@@ -208,8 +209,8 @@ def test_a_pipeline_of_another_ledger_is_accused_only_where_it_was_named(world: 
 
 
 def test_a_write_that_has_forgotten_its_name_is_accused_by_nobody(world: World) -> None:
-    name = "batch-" + 32 * "0"
-    world.end(world.slot(0, name=f"{name}.0"), commit=True)
+    name = UNNAMED + 32 * "0"
+    world.end(world.slot(0, name=f"{name}:0"), commit=True)
     Ledger(world.cluster, LEDGER, name).forget()
 
     assert lost_ledger(world.cluster, options(), name) is None

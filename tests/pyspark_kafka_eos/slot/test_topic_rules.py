@@ -194,10 +194,10 @@ def test_by_option_such_a_row_is_one_that_cannot_be_written(
 
 
 def test_expired_rows_of_several_tasks_are_one_warning_for_each_topic_in_both_scopes() -> None:
-    tasks = [Seal(f"p.{slot}", slot, None, 2, expired=(Expired("t", 2, 100 - slot, 50),)) for slot in range(3)]
+    tasks = [Seal(f"p:{slot}", slot, None, 2, expired=(Expired("t", 2, 100 - slot, 50),)) for slot in range(3)]
     assert Seal.from_json(tasks[1].to_driver()).expired == tasks[1].expired
 
-    whole = merge(tasks, transactional_id="p.batch", identity=None, transaction_version=2, two_phase=False)
+    whole = merge(tasks, transactional_id="p:batch", identity=None, transaction_version=2, two_phase=False)
 
     assert Expired.of_all(each for seal in tasks for each in seal.expired) == (Expired("t", 6, 98, 50),)
     assert whole.expired == (Expired("t", 6, 98, 50),)
@@ -271,7 +271,7 @@ def test_what_rows_were_judged_by_is_kept_by_the_decision_and_survives_its_json(
     assert basis == Basis("Asia/Tokyo", 7, (("a", TopicRules()), ("b", rules)))
     assert Basis.from_json(basis.to_json()) == basis
     assert Decision.from_bytes(Decision("p", "q", 0, (), basis=basis).to_bytes()).basis == basis
-    seal = Seal("p.0", 0, None, 0, basis=basis)
+    seal = Seal("p:0", 0, None, 0, basis=basis)
     assert (Seal.from_json(seal.to_driver()).basis, Seal.from_json(seal.to_json()).basis) == (basis, None)
 
 

@@ -46,7 +46,7 @@ def options(**more: str) -> SinkOptions:
 
 # ---- the attempts of a stage
 
-SEALS = [Seal(f"p.{slot}", slot, None, 0, stage=StageTask(STAGE, 10 * slot)) for slot in range(2)]
+SEALS = [Seal(f"p:{slot}", slot, None, 0, stage=StageTask(STAGE, 10 * slot)) for slot in range(2)]
 """Between the numbers of their tasks there is room for another attempt."""
 HANDOVER = Handover("query", 3, None, 0.0)
 

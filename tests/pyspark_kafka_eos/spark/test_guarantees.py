@@ -45,7 +45,7 @@ def test_without_transactions_rows_are_written_under_no_transactional_id(
     assert values(read_topic(name)) == Counter(range(20))
     cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
     try:
-        assert not [each for each in list_transactions(cluster) if each.startswith(f"p-{name}.")]
+        assert not [each for each in list_transactions(cluster) if each.startswith(f"p-{name}:")]
     finally:
         cluster.close()
 

@@ -17,7 +17,7 @@ from pyspark_kafka_eos.spark.sink.stage_attempts import ask_spark, require_one_a
 
 def seals(*numbers: int, stage: int = 7) -> list[Seal]:
     """Of tasks with these numbers, each the next slot."""
-    return [Seal(f"p.{slot}", slot, None, 0, stage=StageTask(stage, number)) for slot, number in enumerate(numbers)]
+    return [Seal(f"p:{slot}", slot, None, 0, stage=StageTask(stage, number)) for slot, number in enumerate(numbers)]
 
 
 def nobody(stage: int) -> int | None:
@@ -42,7 +42,7 @@ def test_where_a_stage_has_one_attempt_only_by_sparks_setting_nobody_is_asked() 
     context._localProperties = {stage_attempts.ONE_ATTEMPT: "1"}
 
     assert stage_task(context) is None
-    require_one_attempt([Seal("p.0", 0, None, 0), Seal("p.1", 1, None, 0)], nobody)
+    require_one_attempt([Seal("p:0", 0, None, 0), Seal("p:1", 1, None, 0)], nobody)
 
 
 def test_a_task_tells_its_stage_and_its_own_number() -> None:

@@ -95,11 +95,11 @@ BREACHES = {
     "Transactional ids are stable": (
         Planted(
             "every process has transactional ids of its own", "pyspark_kafka_eos.model.ids:slot_transactional_id",
-            'return f"{pipeline}.{slot}"', "return f\"{pipeline}.{slot}.{__import__('uuid').uuid4().hex}\"",
+            'return f"{prefix_of(pipeline)}{slot}"', "return f\"{pipeline}:{slot}:{__import__('uuid').uuid4().hex}\"",
         ),
         Planted(
             "all slots share one transactional id", "pyspark_kafka_eos.model.ids:slot_transactional_id",
-            'return f"{pipeline}.{slot}"', 'return f"{pipeline}.0"',
+            'return f"{prefix_of(pipeline)}{slot}"', 'return f"{prefix_of(pipeline)}0"',
         ),
         Planted(
             "an initialisation does not bump the epoch", f"{TRANSACTION}:on_init",

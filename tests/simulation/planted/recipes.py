@@ -318,12 +318,12 @@ RECIPES: Mapping[str, Faults] = {
         }
     ),
     "an end refused for now": at(
-        {"before-end": [refused_for_now("EndTxn", Code.COORDINATOR_LOAD_IN_PROGRESS, "pipe.0")]}
+        {"before-end": [refused_for_now("EndTxn", Code.COORDINATOR_LOAD_IN_PROGRESS, "pipe:0")]}
     ),
     "Produce: answers lost": at({"after-init-producer-id": [lost("Produce", WireFault.DROP_ANSWER, 0.05)]}),
-    "ends: answers lost": at({"before-end": [lost("EndTxn", WireFault.DROP_ANSWER, 5, "pipe.0")]}),
+    "ends: answers lost": at({"before-end": [lost("EndTxn", WireFault.DROP_ANSWER, 5, "pipe:0")]}),
     "one end lost, driver frozen": at(
-        {"before-end": [lost("EndTxn", WireFault.DROP_REQUEST, 30, "pipe.1"), later(0.02, frozen(30))]}
+        {"before-end": [lost("EndTxn", WireFault.DROP_REQUEST, 30, "pipe:1"), later(0.02, frozen(30))]}
     ),
     "the ends' answers held up": at({"before-end": [cut("broker", "driver")]}),
     "the ends held up": at({"before-end": [cut("driver", "broker")]}),
@@ -332,7 +332,7 @@ RECIPES: Mapping[str, Faults] = {
     ),
     "a short zombie over its batch": at({"before-check": [short_zombie]}),
     "a zombie decides while its successor waits for the fence": at(
-        {"decision-written": [slow("InitProducerId", 1.2, transactional_id="pipe.driver"), zombie(0.6)]}
+        {"decision-written": [slow("InitProducerId", 1.2, transactional_id="pipe:driver"), zombie(0.6)]}
     ),
     "a marker of the output forgotten": at({"before-decision": [forgotten("out")]}),
     "a marker of the output late": at({("before-decision", 2): [late_marker("out", 1.0)]}),

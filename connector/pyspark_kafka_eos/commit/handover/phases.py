@@ -21,7 +21,7 @@ other process has done so (KIP-360). The commit then reads the ledger, and what 
   driver's epoch twice, because the commit may have received the same first answer. The bumps abort what the
   commit has open. Where the commit has decided, the ledger shows that, and nothing is aborted.
 - An abort beside a newer run: the abort's identity is no longer the id's, so the abort does nothing.
-- With scope=batch the decision is the end of `{pipeline}.batch`, which the abort initialises too. That either
+- With scope=batch the decision is the end of `{pipeline}:batch`, which the abort initialises too. That either
   ends what the commit has open, or comes after the end and finds nothing open.
 - Slots that a repair has rewritten are open under a newer epoch than the decided one. The proof finds the abort of the
   decided transaction in the log, and the new seals are compared with the decision before they are recorded and ended.

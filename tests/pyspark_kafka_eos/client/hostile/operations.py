@@ -25,7 +25,7 @@ from pyspark_kafka_eos.records import decode
 from tests.pyspark_kafka_eos.client.client_tools import record_batch
 from tests.pyspark_kafka_eos.client.hostile.recording import Conversation, Recorder
 
-TOPIC, LOG, ID, GROUP = "written", "read", "pipe.0", "readers"
+TOPIC, LOG, ID, GROUP = "written", "read", "pipe:0", "readers"
 WHERE, READ = TopicPartition(TOPIC, 0), TopicPartition(LOG, 0)
 LIMIT_MS = 300
 """The longest time that an operation gives a broker here; the product's own are 30 s and more."""
@@ -131,9 +131,9 @@ def _end(cluster: Cluster) -> object:
 def _add_partitions(cluster: Cluster) -> object:
     _forget(cluster)
     transactions = Transactions(cluster)
-    identity = transactions.init_producer_id("pipe.1", 60_000, deadline_ms=LIMIT_MS)
-    transactions.add_partitions("pipe.1", identity, [WHERE], LIMIT_MS)
-    transactions.commit_offsets("pipe.1", identity, GROUP, {READ: 3}, 1, LIMIT_MS)
+    identity = transactions.init_producer_id("pipe:1", 60_000, deadline_ms=LIMIT_MS)
+    transactions.add_partitions("pipe:1", identity, [WHERE], LIMIT_MS)
+    transactions.commit_offsets("pipe:1", identity, GROUP, {READ: 3}, 1, LIMIT_MS)
     return "added"
 
 

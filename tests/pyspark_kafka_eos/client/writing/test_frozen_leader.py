@@ -91,7 +91,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FrozenLeader:
 
 
 def sending(cluster: FrozenLeader) -> Delivery:
-    made = Delivery(cast(Cluster, cluster), ProducerIdentity(7, 0), transactional_id="pipe.0", transaction_version=2)
+    made = Delivery(cast(Cluster, cluster), ProducerIdentity(7, 0), transactional_id="pipe:0", transaction_version=2)
     for number, where in enumerate((P0, P1)):
         made.submit(where, 1, lambda base, number=number: f"batch {number} at {base}".encode())  # type: ignore[misc]
     return made

@@ -216,7 +216,7 @@ def test_a_decided_slot_that_is_open_without_its_records_is_aborted_and_written_
 
     def replay(slots: frozenset[int]) -> list[Seal]:
         replayed.append(slots)
-        assert world.state("pipe.0") == "CompleteAbort"
+        assert world.state("pipe:0") == "CompleteAbort"
         return [world.slot(0, {0: 2, 1: 2})]
 
     shell = resume(world, [seal], replay=replay)
@@ -246,7 +246,7 @@ def test_lost_records_of_a_batch_that_nobody_can_replay_stop_the_query_and_nothi
     with pytest.raises(Exception, match="cannot replay"):
         resume(world, [seal])
 
-    assert world.state("pipe.0") == "Ongoing"
+    assert world.state("pipe:0") == "Ongoing"
 
 
 def test_what_was_ended_between_the_two_looks_is_proven_and_not_taken_for_lost(world: World) -> None:
@@ -294,7 +294,7 @@ def test_by_hand_no_slot_is_committed_of_which_records_are_lost(world: World) ->
     ]
 
     assert done.outcome == "refused" and "next run" in done.detail
-    assert world.state("pipe.0") == "Ongoing"
+    assert world.state("pipe:0") == "Ongoing"
 
 
 # ---- topics

@@ -18,7 +18,7 @@ from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, 
 from tests.pyspark_kafka_eos.commit.node_log import NodeLog
 from tests.pyspark_kafka_eos.commit.test_shell_repair import Replaying, resume
 
-NAME = f"{PIPELINE}.0"
+NAME = f"{PIPELINE}:0"
 TIMEOUT_MS = 60_001
 
 
@@ -110,7 +110,7 @@ def test_what_a_mending_committed_is_committed_although_its_log_is_gone(world: W
 
 
 @LOSSES
-@pytest.mark.parametrize("name", [NAME, f"{PIPELINE}.batch"])
+@pytest.mark.parametrize("name", [NAME, f"{PIPELINE}:batch"])
 def test_where_nothing_shows_how_a_mending_ended_nobody_takes_the_slot_for_committed(
     world: World, lose: Lose, name: str
 ) -> None:

@@ -64,7 +64,7 @@ def sealed(
     topic_id: str = "old", first: int = 10, slot: int = 0, identity: ProducerIdentity = MINE, **more: Any
 ) -> Seal:
     part = SealedPartition("t", 0, first, 4, 5)
-    return Seal(f"p.{slot}", slot, identity, 2, 5, partitions=(part,), topics=(RoutedTopic("t", topic_id, 1),), **more)  # fmt: skip
+    return Seal(f"p:{slot}", slot, identity, 2, 5, partitions=(part,), topics=(RoutedTopic("t", topic_id, 1),), **more)  # fmt: skip
 
 
 def states(*, marked: bool = True, told: bool = True) -> States:

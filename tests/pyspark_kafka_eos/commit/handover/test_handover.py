@@ -51,7 +51,7 @@ def slot_states(broker: AnyKafka, settings: dict[str, Any]) -> set[str]:
     """What the coordinator says of the slots' transactions and of the batch's."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        names = [f"{settings['options']['pipeline']}.{last}" for last in (0, 1, 2, "batch")]
+        names = [f"{settings['options']['pipeline']}:{last}" for last in (0, 1, 2, "batch")]
         return {view.state for view in Transactions(cluster).describe(names).values()}
     finally:
         cluster.close()

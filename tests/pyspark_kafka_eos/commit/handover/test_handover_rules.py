@@ -79,7 +79,7 @@ def shown(world: World) -> list[int]:
 
 
 def states(world: World) -> list[str]:
-    return [world.state(f"{PIPELINE}.{slot}") for slot in range(2)]
+    return [world.state(f"{PIPELINE}:{slot}") for slot in range(2)]
 
 
 # ---- who may go on
@@ -170,7 +170,7 @@ def test_a_beginning_after_the_decision_finishes_the_batch_and_plans_no_slot(
         "EndTxn",
         "drop-request",
         times=99_999,
-        matches=lambda each: each.transactional_id == f"{PIPELINE}.1",
+        matches=lambda each: each.transactional_id == f"{PIPELINE}:1",
     )
     with pytest.raises(OutcomeUnknown):
         finish(world, options, handover, seals)
@@ -181,7 +181,7 @@ def test_a_beginning_after_the_decision_finishes_the_batch_and_plans_no_slot(
     assert isinstance(plan, WritePlan)
     assert plan.only_slots == again.repair == frozenset()
     assert shown(world) == [2, 2]
-    report = finish(world, options, again, [Seal(f"{PIPELINE}.{slot}", slot, None, 2) for slot in range(2)])
+    report = finish(world, options, again, [Seal(f"{PIPELINE}:{slot}", slot, None, 2) for slot in range(2)])
     assert (report.resumed, report.records) == (True, 4)
 
 
@@ -208,7 +208,7 @@ def test_what_is_given_up_is_aborted(world: World, options: SinkOptions) -> None
     assert give_up(world, options, handover, seals)
 
     # Also what a task left open of which nobody has a seal.
-    assert [*states(world), world.state(f"{PIPELINE}.2") == "Ongoing"] == ["CompleteAbort"] * 2 + [False]
+    assert [*states(world), world.state(f"{PIPELINE}:2") == "Ongoing"] == ["CompleteAbort"] * 2 + [False]
     with pytest.raises(ProducerFenced):
         finish(world, options, handover, seals)
     assert shown(world) == [0, 0]
@@ -284,7 +284,7 @@ def decided_and_lost(world: World, options: SinkOptions) -> tuple[WritePlan | Sh
         "EndTxn",
         "drop-request",
         times=99_999,
-        matches=lambda each: each.transactional_id == f"{PIPELINE}.1",
+        matches=lambda each: each.transactional_id == f"{PIPELINE}:1",
     )
     with pytest.raises(OutcomeUnknown):
         finish(world, options, handover, seals)
@@ -332,7 +332,7 @@ def test_rows_that_have_lost_their_topics_since_are_refused_and_nothing_is_chang
 
 def test_a_repair_is_recorded_and_ended_by_the_process_that_finishes(world: World, options: SinkOptions) -> None:
     _, handover = decided_and_lost(world, options)
-    kept = Seal(f"{PIPELINE}.0", 0, None, 2, records=2, digest=7)
+    kept = Seal(f"{PIPELINE}:0", 0, None, 2, records=2, digest=7)
 
     report = finish(world, options, handover, [kept, world.slot(1)])
 
@@ -344,11 +344,11 @@ def test_a_repair_that_is_given_up_leaves_the_decision_and_the_next_run_repairs(
     world: World, options: SinkOptions
 ) -> None:
     _, handover = decided_and_lost(world, options)
-    seals = [Seal(f"{PIPELINE}.0", 0, None, 2, records=2, digest=7), world.slot(1)]
+    seals = [Seal(f"{PIPELINE}:0", 0, None, 2, records=2, digest=7), world.slot(1)]
 
     assert not give_up(world, options, handover, seals)
 
-    assert world.state(f"{PIPELINE}.1") == "CompleteAbort"
+    assert world.state(f"{PIPELINE}:1") == "CompleteAbort"
     assert shown(world) == [2, 0]
     _, again = begin(world, options)
     assert again.repair == frozenset({1})
@@ -356,7 +356,7 @@ def test_a_repair_that_is_given_up_leaves_the_decision_and_the_next_run_repairs(
 
 def test_a_repair_is_given_once() -> None:
     handover = ho.Handover("query", 4, None, 0.0, repair=frozenset({1, 2}))
-    seals = [Seal("pipe.1", 1, None, 2)]
+    seals = [Seal("pipe:1", 1, None, 2)]
     replay = phases._Written(handover, seals, "start again")
 
     assert replay(frozenset({1})) == seals
@@ -385,7 +385,7 @@ def test_a_handover_of_scope_batch_names_what_all_tasks_write_under(world: World
 
     assert isinstance(plan, SharedPlan)
     assert handover.shared is not None
-    assert handover.shared == world.identity(f"{PIPELINE}.batch")
+    assert handover.shared == world.identity(f"{PIPELINE}:batch")
     assert isinstance(pipeline_driver(world.cluster, shared, "query"), WholeBatch)
     assert replace(handover, shared=None).shared is None
 
@@ -397,7 +397,7 @@ def test_an_ended_batch_is_never_proven_again(world: World, options: SinkOptions
     """Its ids may have expired and its records may be gone: what was proven once stays so."""
     _, handover = begin(world, options)
     finish(world, options, handover, written(world))
-    for name in (f"{PIPELINE}.0", f"{PIPELINE}.1", DRIVER, f"{PIPELINE}.batch"):
+    for name in (f"{PIPELINE}:0", f"{PIPELINE}:1", DRIVER, f"{PIPELINE}:batch"):
         world.kafka.expire(name)
     for where in OUTPUT:
         world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
@@ -417,7 +417,7 @@ def test_without_the_note_the_same_batch_cannot_be_known_and_stops(world: World,
     with pytest.raises(KeyboardInterrupt):
         finish(world, options, handover, written(world))
     for slot in range(2):
-        world.kafka.expire(f"{PIPELINE}.{slot}")
+        world.kafka.expire(f"{PIPELINE}:{slot}")
     for where in OUTPUT:
         world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
 

@@ -40,7 +40,7 @@ def batch_state(broker: AnyKafka, settings: dict[str, Any]) -> str:
     """What the coordinator says of the batch's transaction."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        name = f"{settings['options']['pipeline']}.batch"
+        name = f"{settings['options']['pipeline']}:batch"
         return Transactions(cluster).describe([name])[name].state
     finally:
         cluster.close()

@@ -30,7 +30,7 @@ def large(batch_id: int = 0, slots: int = 40) -> Decision:
     """One that takes several records."""
     parts = (SealedPartition("out", 0, 5, 9, 5), SealedPartition("out", 1, 7, 9, 3))
     seals = [
-        Seal(f"pipe.{slot}", slot, Identity(1_000 + slot * slot, slot), 2, 8, 80, slot * 2**50, 1_234 + slot, parts)
+        Seal(f"pipe:{slot}", slot, Identity(1_000 + slot * slot, slot), 2, 8, 80, slot * 2**50, 1_234 + slot, parts)
         for slot in range(slots)
     ]  # fmt: skip
     return decision_of(seals, batch_id=batch_id)

@@ -16,6 +16,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.writing.appending import one_value
 from pyspark_kafka_eos.commit import dataframe_write
+from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
 from pyspark_kafka_eos.commit.decision import reinitialize_forgotten
 from pyspark_kafka_eos.commit.ledger.notes import Moved, Settled, note_key
 from pyspark_kafka_eos.commit.ledger.places import Places
@@ -130,7 +131,7 @@ def test_a_decided_batch_is_known_after_a_change_and_not_written_again(world: Wo
     report = PerTask(Run(world.cluster, options(), "query")).start(0, None, lines(0))
 
     assert report is not None and report.resumed
-    require_known(NodeCluster(world.kafka), LEDGER, PIPELINE, [f"{PIPELINE}.1"])
+    require_known(NodeCluster(world.kafka), LEDGER, PIPELINE, [f"{PIPELINE}:1"])
     assert written(world) == [2, 1]
 
 
@@ -311,7 +312,7 @@ def test_a_marker_that_is_mended_behind_the_move_is_noted_beside_the_new_decisio
     way.batch(0, ROWS)
     grow(world, SECOND)
     way.restart()
-    forgotten = world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}.1")
+    forgotten = world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}:1")
     kill_at("mend-added")
 
     with pytest.raises(Killed):
@@ -321,7 +322,7 @@ def test_a_marker_that_is_mended_behind_the_move_is_noted_beside_the_new_decisio
     way.restart()
     view = world.ledger.look()
     assert view.where == TopicPartition(LEDGER, key_in(SECOND))
-    assert [each.transactional_id for each in view.unfinished] == [f"{PIPELINE}.1"]
+    assert [each.transactional_id for each in view.unfinished] == [f"{PIPELINE}:1"]
     report = PerTask(Run(world.cluster, options(), "query")).start(1, None, lines(1))
     assert report is not None and report.resumed
     assert written(world) == [4, 2]
@@ -370,6 +371,6 @@ def test_a_name_that_was_made_up_for_one_write_is_looked_for_nowhere_else(
     world: World, asked: Callable[[Callable[[], object]], dict[str, int]]
 ) -> None:
     grow(world, 50)
-    ledger = Ledger(world.cluster, LEDGER, "batch-" + "0" * 32, fresh=True)
+    ledger = Ledger(world.cluster, LEDGER, UNNAMED + "0" * 32, fresh=True)
 
     assert asked(ledger.look) == {"Metadata": 1, "ListOffsets": 2}

@@ -162,7 +162,7 @@ def test_what_other_pipelines_decided_is_passed_over_together(world: World) -> N
     """
     # As in a process that reads so many: interpreted loops would call helpers for each record.
     jit.load()
-    others = Producer(world.cluster, "others.driver")
+    others = Producer(world.cluster, "others:driver")
 
     def decided_by_others(batches: int) -> None:
         for number in range(batches):
@@ -225,7 +225,7 @@ def test_a_decision_that_never_ends_is_named_by_offset_and_partition(world: Worl
 
 def test_a_tombstone_says_that_there_is_no_such_pipeline(world: World) -> None:
     world.decide(decision_of([], batch_id=0))
-    world.ledger.note(Mending("pipe.0", ProducerIdentity(1, 3), ()))
+    world.ledger.note(Mending("pipe:0", ProducerIdentity(1, 3), ()))
     put(world, None)
 
     for view in (world.ledger.look(), Ledger(world.cluster, LEDGER, PIPELINE).look()):
@@ -372,28 +372,28 @@ def test_a_settling_of_another_transaction_at_that_offset_settles_nothing(world:
 
 
 def test_the_newest_mending_of_an_id_counts_in_whatever_order_it_is_read(world: World) -> None:
-    notes = [Mending("pipe.0", ProducerIdentity(1, epoch), ()) for epoch in range(3)]
+    notes = [Mending("pipe:0", ProducerIdentity(1, epoch), ()) for epoch in range(3)]
     for note in notes:
         world.ledger.note(note)
         world.ledger.look()
 
-    assert world.ledger.look().mendings == {"pipe.0": notes[-1]}
+    assert world.ledger.look().mendings == {"pipe:0": notes[-1]}
     world.fresh_process()
-    assert world.ledger.look().mendings == {"pipe.0": notes[-1]}
+    assert world.ledger.look().mendings == {"pipe:0": notes[-1]}
 
 
 def test_an_older_mending_that_is_read_later_replaces_no_newer_one(world: World) -> None:
     """The first reading goes backwards, from window to window."""
-    older, newer = (Mending("pipe.0", ProducerIdentity(1, epoch), ()) for epoch in range(2))
+    older, newer = (Mending("pipe:0", ProducerIdentity(1, epoch), ()) for epoch in range(2))
     world.ledger.note(older)
     filled(world, 600)
     world.ledger.note(newer)
 
-    assert world.ledger.look().mendings == {"pipe.0": newer}
+    assert world.ledger.look().mendings == {"pipe:0": newer}
 
 
 def test_a_mending_older_than_the_newest_decision_is_not_unfinished(world: World) -> None:
-    old, young = (Mending(f"pipe.{slot}", ProducerIdentity(1, 0), ()) for slot in range(2))
+    old, young = (Mending(f"pipe:{slot}", ProducerIdentity(1, 0), ()) for slot in range(2))
     world.ledger.note(old)
     world.decide(decision_of([], batch_id=0))
     world.ledger.note(young)
@@ -401,7 +401,7 @@ def test_a_mending_older_than_the_newest_decision_is_not_unfinished(world: World
     view = world.ledger.look()
 
     assert view.unfinished == (young,)
-    assert set(view.mendings) >= {"pipe.1"}
+    assert set(view.mendings) >= {"pipe:1"}
 
 
 # ---- how much is read

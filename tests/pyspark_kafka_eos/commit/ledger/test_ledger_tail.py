@@ -69,7 +69,7 @@ def lose_tail(broker: EmbeddedKafka, settings: Settings, lost_from: int) -> None
 def states(settings: Settings) -> Any:
     """What the coordinators say of the pipeline's ids."""
     pipeline = settings["options"]["pipeline"]
-    ids = [f"{pipeline}.{name}" for name in ("driver", "batch", 0, 1, 2)]
+    ids = [f"{pipeline}:{name}" for name in ("driver", "batch", 0, 1, 2)]
     return Transactions(ledger_of(settings).cluster).describe(ids)
 
 
@@ -155,7 +155,7 @@ def test_other_numbers_of_slots_and_other_scopes_raise_no_alarm(
 def test_a_repair_raises_no_alarm(broker: EmbeddedKafka) -> None:
     settings = settings_for(broker)
     assert run_child(settings, "before-end").exitcode == -signal.SIGKILL
-    name = f"{settings['options']['pipeline']}.1"
+    name = f"{settings['options']['pipeline']}:1"
     Transactions(ledger_of(settings).cluster).init_producer_id(name, 60_000)
     assert run(settings)["repaired"] == 1
 
@@ -207,12 +207,12 @@ def test_an_epoch_that_starts_again_under_another_producer_id_raises_no_alarm() 
     """At 32767 the coordinator gives the id another producer at epoch 0, which no decision can name."""
 
     def seen(epoch: int, shown: ProducerIdentity) -> list[str]:
-        seal = Seal("p.0", 0, ProducerIdentity(7, epoch), 1, records=1)
+        seal = Seal("p:0", 0, ProducerIdentity(7, epoch), 1, records=1)
         decision = Decision("p", "q", 4, (seal,), earlier=())
-        return unnamed_commits(LedgerView(newest=decision), {"p.0": shown})
+        return unnamed_commits(LedgerView(newest=decision), {"p:0": shown})
 
     assert seen(32_766, ProducerIdentity(7, 32_766)) == []
     assert seen(32_766, ProducerIdentity(8, 0)) == []
     assert seen(32_761, ProducerIdentity(8, 0)) == []
-    assert seen(100, ProducerIdentity(8, 0)) == ["p.0"]
-    assert seen(100, ProducerIdentity(7, 101)) == ["p.0"]
+    assert seen(100, ProducerIdentity(8, 0)) == ["p:0"]
+    assert seen(100, ProducerIdentity(7, 101)) == ["p:0"]

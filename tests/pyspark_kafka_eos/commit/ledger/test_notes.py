@@ -28,11 +28,11 @@ from tests.pyspark_kafka_eos.commit.fakes import DECIDED_MS, decision_of
 WHO = ProducerIdentity(17, 3)
 NOTES: list[Note] = [
     Ended("query", 4, 1_234, 1),
-    Settled(99, WHO, decision_of([Seal("pipe.0", 0, WHO, 2, records=5, digest=2**63 + 1)])),
-    Mending("pipe.0", WHO, (TopicPartition("out", 0), TopicPartition("out", 3))),
+    Settled(99, WHO, decision_of([Seal("pipe:0", 0, WHO, 2, records=5, digest=2**63 + 1)])),
+    Mending("pipe:0", WHO, (TopicPartition("out", 0), TopicPartition("out", 3))),
     DecisionPart("ab" * 32, 4, '{"version":1,', "99"),
 ]
-KINDS: list[Note] = [*NOTES, Aborted("pipe.0", WHO), SettledInParts(99, WHO, Manifest("ab" * 32, 3))]
+KINDS: list[Note] = [*NOTES, Aborted("pipe:0", WHO), SettledInParts(99, WHO, Manifest("ab" * 32, 3))]
 
 
 @pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)
@@ -100,13 +100,13 @@ def test_a_garbled_note_is_refused_and_the_words_say_what_to_do(value: bytes) ->
 
 
 def test_no_two_notes_of_different_meaning_have_one_key() -> None:
-    others: list[Note] = [*NOTES, Mending("pipe.1", WHO, ())]
+    others: list[Note] = [*NOTES, Mending("pipe:1", WHO, ())]
 
     assert len({note_key(b"pipe", note) for note in others}) == len(others)
 
 
 def test_a_newer_note_of_the_same_meaning_has_the_same_key() -> None:
-    assert note_key(b"pipe", Mending("pipe.0", WHO, ())) == note_key(b"pipe", NOTES[2])
+    assert note_key(b"pipe", Mending("pipe:0", WHO, ())) == note_key(b"pipe", NOTES[2])
     assert note_key(b"pipe", Ended("query", 5, 0, 0)) == note_key(b"pipe", NOTES[0])
 
 

@@ -26,7 +26,7 @@ BEFORE_DECISION = (CommitState.GATHERING, CommitState.CHECKING, CommitState.DECI
 def seal(slot: int, *, empty: bool = False) -> Seal:
     identity = None if empty else ProducerIdentity(100 + slot, 1)
     records = 0 if empty else 10 + slot
-    return Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=records)
+    return Seal(f"pipe:{slot}", slot, identity, 2, records=records, digest=records)
 
 
 @dataclass
@@ -196,7 +196,7 @@ class Run:
                 cluster.slots[slot] = ev.Outcome.OPEN
             identity = ProducerIdentity(100 + slot, self.epoch) if writes else None
             wrong = 0 if cluster.deterministic else 1
-            again.append(Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=digest + wrong))
+            again.append(Seal(f"pipe:{slot}", slot, identity, 2, records=records, digest=digest + wrong))
         return again
 
     def end(self, slot: int) -> None:

@@ -17,7 +17,7 @@ from tests.support.tables import CaseTests, Table
 
 def seal(slot: int, *, empty: bool = False) -> Seal:
     identity = None if empty else ProducerIdentity(100 + slot, 1)
-    return Seal(f"pipe.{slot}", slot, identity, 2, records=0 if empty else 10)
+    return Seal(f"pipe:{slot}", slot, identity, 2, records=0 if empty else 10)
 
 
 A, B, C, EMPTY = seal(0), seal(1), seal(2), seal(1, empty=True)

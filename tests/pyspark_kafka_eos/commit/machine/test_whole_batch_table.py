@@ -26,7 +26,7 @@ from pyspark_kafka_eos.commit.machine.whole_batch import (
 from pyspark_kafka_eos.model import Seal
 from tests.support.tables import CaseTests, Table
 
-SEAL = Seal("pipe.batch", 0, ProducerIdentity(7, 3), 2, records=10)
+SEAL = Seal("pipe:batch", 0, ProducerIdentity(7, 3), 2, records=10)
 EVENTS: dict[type, Event] = {
     Written: Written(SEAL),
     ev.TasksFailed: ev.TasksFailed("boom"),

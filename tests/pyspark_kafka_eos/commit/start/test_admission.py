@@ -182,7 +182,7 @@ def test_where_either_side_has_no_offsets_nothing_is_concluded() -> None:
 
 
 def shown(world: World, slots: int = 2) -> dict[str, ProducerIdentity]:
-    views = world.transactions.describe([f"{PIPELINE}.{slot}" for slot in range(slots)])
+    views = world.transactions.describe([f"{PIPELINE}:{slot}" for slot in range(slots)])
     return {name: view.identity for name, view in views.items() if view.state == "CompleteCommit"}
 
 
@@ -193,7 +193,7 @@ def two_batches(world: World) -> tuple[Decision, Decision]:
     for seal in first.seals:
         world.end(seal, commit=True)
     seal = world.slot(0)
-    second = decision_of([seal], batch_id=1, earlier=((f"{PIPELINE}.1", shown(world)[f"{PIPELINE}.1"]),))
+    second = decision_of([seal], batch_id=1, earlier=((f"{PIPELINE}:1", shown(world)[f"{PIPELINE}:1"]),))
     world.decide(second)
     world.end(seal, commit=True)
     return first, second
@@ -216,10 +216,10 @@ def test_a_lost_tail_of_the_ledger_is_noticed(world: World) -> None:
     view = world.ledger.look()
 
     assert view.newest == first
-    assert unnamed_commits(view, shown(world)) == [f"{PIPELINE}.0"]
+    assert unnamed_commits(view, shown(world)) == [f"{PIPELINE}:0"]
     with pytest.raises(PipelineConflict, match="the ledger has lost a later decision") as lost:
         refuse_lost_ledger(options(), view, 1, shown(world))
-    assert lost.value.facts["transactional_ids"] == (f"{PIPELINE}.0",)
+    assert lost.value.facts["transactional_ids"] == (f"{PIPELINE}:0",)
     assert "adopt.checkpoint=true" in lost.value.message
     refuse_lost_ledger(options(adopt__checkpoint="true"), view, 1, shown(world))
 
@@ -228,7 +228,7 @@ def test_a_commit_of_an_id_that_no_decision_names_is_noticed(world: World) -> No
     two_batches(world)
     world.end(world.slot(2), commit=True)
 
-    assert unnamed_commits(world.ledger.look(), shown(world, 3)) == [f"{PIPELINE}.2"]
+    assert unnamed_commits(world.ledger.look(), shown(world, 3)) == [f"{PIPELINE}:2"]
 
 
 def test_a_mending_accounts_for_what_it_committed(world: World) -> None:
@@ -244,24 +244,24 @@ def test_a_mending_accounts_for_what_it_committed(world: World) -> None:
 
 def test_an_older_mending_does_not_account_for_a_later_commit() -> None:
     who = ProducerIdentity(1, 4)
-    view = LedgerView(newest=decision_of([]), mendings={"pipe.0": Mending("pipe.0", ProducerIdentity(1, 3), ())})
+    view = LedgerView(newest=decision_of([]), mendings={"pipe:0": Mending("pipe:0", ProducerIdentity(1, 3), ())})
 
-    assert unnamed_commits(view, {"pipe.0": who}) == ["pipe.0"]
+    assert unnamed_commits(view, {"pipe:0": who}) == ["pipe:0"]
 
 
 @pytest.mark.parametrize(("epoch", "accused"), [(32_759, True), (32_760, False), (32_766, False)])
 def test_an_epoch_that_rolled_over_accuses_nobody(epoch: int, accused: bool) -> None:
-    newest = decision_of([Seal("pipe.0", 0, ProducerIdentity(1, epoch), 1)])
+    newest = decision_of([Seal("pipe:0", 0, ProducerIdentity(1, epoch), 1)])
 
-    found = unnamed_commits(LedgerView(newest=newest), {"pipe.0": ProducerIdentity(2, 0)})
+    found = unnamed_commits(LedgerView(newest=newest), {"pipe:0": ProducerIdentity(2, 0)})
 
-    assert found == (["pipe.0"] if accused else [])
+    assert found == (["pipe:0"] if accused else [])
 
 
 def test_a_driven_out_epoch_gets_a_new_producer_id_and_nobody_is_accused(world: World) -> None:
     """The coordinator itself exchanges the producer id with the end (version 2) or at the next start (version 1)."""
-    world.transactions.init_producer_id(f"{PIPELINE}.0", 60_000)
-    world.kafka.set_epoch(f"{PIPELINE}.0", 32_764)
+    world.transactions.init_producer_id(f"{PIPELINE}:0", 60_000)
+    world.kafka.set_epoch(f"{PIPELINE}:0", 32_764)
     seal = world.slot(0)
     world.decide(decision_of([seal]))
     world.end(seal, commit=True)
@@ -274,20 +274,20 @@ def test_a_driven_out_epoch_gets_a_new_producer_id_and_nobody_is_accused(world: 
 
 @pytest.mark.parametrize("batch_id", [0, 5])
 def test_an_empty_ledger_of_a_pipeline_that_has_committed_is_refused(batch_id: int) -> None:
-    commits = {"pipe.0": ProducerIdentity(1, 0)}
+    commits = {"pipe:0": ProducerIdentity(1, 0)}
 
     with pytest.raises(
-        PipelineConflict, match=r"has decided batches: pipe\.0 is committed under producer 1 epoch 0"
+        PipelineConflict, match=r"has decided batches: pipe:0 is committed under producer 1 epoch 0"
     ) as lost:
         refuse_lost_ledger(options(), LedgerView(), batch_id, commits)
 
-    assert lost.value.facts["transactional_ids"] == ("pipe.0",)
+    assert lost.value.facts["transactional_ids"] == ("pipe:0",)
     refuse_lost_ledger(options(adopt__checkpoint="true"), LedgerView(), batch_id, commits)
 
 
 def test_a_new_pipeline_with_an_empty_ledger_may_begin() -> None:
     refuse_lost_ledger(options(), LedgerView(), 0, {})
-    assert unnamed_commits(LedgerView(), {"pipe.0": ProducerIdentity(1, 0)}) == []
+    assert unnamed_commits(LedgerView(), {"pipe:0": ProducerIdentity(1, 0)}) == []
 
 
 def test_a_pipeline_that_goes_on_into_another_topic_is_warned(world: World) -> None:
@@ -354,7 +354,7 @@ def test_a_right_that_is_missing_leaves_the_lower_rung(world: World) -> None:
 
 
 SEAL = Seal(
-    "pipe.1",
+    "pipe:1",
     1,
     ProducerIdentity(4, 2),
     2,
@@ -367,7 +367,7 @@ STOPS: list[tuple[ev.Effect, type[Exception], list[str]]] = [
     (ev.StopNondeterministic(SEAL, None), NondeterministicPlan, ["slot 1", "make the plan deterministic"]),
     (ev.StopSplit((SEAL, SEAL), (SEAL,)), DecisionBroken, ["had 2 slots, the replay has 1", "local[2]"]),
     (ev.StopForNow("rows have moved"), DecisionBroken, ["rows have moved", "then start the query again"]),
-    (ev.StopBroken((SEAL,)), DecisionBroken, ["slot 1: pipe.1, producer 4 epoch 2, out-0 from offset 17"]),
+    (ev.StopBroken((SEAL,)), DecisionBroken, ["slot 1: pipe:1, producer 4 epoch 2, out-0 from offset 17"]),
 ]
 
 
@@ -402,7 +402,7 @@ def part(number: int, records: int, digest: int | None) -> SealedPartition:
 
 
 def slot(*parts: SealedPartition, measured: tuple[SealedPartition, ...] = ()) -> Seal:
-    return Seal("pipe.0", 0, ProducerIdentity(1, 0), 2, partitions=parts, measured=measured)
+    return Seal("pipe:0", 0, ProducerIdentity(1, 0), 2, partitions=parts, measured=measured)
 
 
 DECIDED = slot(part(0, 2, 5), part(1, 3, 2**64 - 1))

@@ -187,13 +187,13 @@ def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
     if state != "Ongoing":
         wide.end(seal, commit=False)
     if state == "Empty":
-        wide.transactions.init_producer_id(f"{PIPELINE}.0", 60_000)
-    assert wide.state(f"{PIPELINE}.0") == state
+        wide.transactions.init_producer_id(f"{PIPELINE}:0", 60_000)
+    assert wide.state(f"{PIPELINE}:0") == state
     before = everything(wide)
 
     with pytest.raises(
         PipelineConflict,
-        match=r"nor the first start of this batch, but a coordinator knows its transactional id 'pipe\.0'",
+        match=r"nor the first start of this batch, but a coordinator knows its transactional id 'pipe:0'",
     ) as refused:
         run_of(wide).start(batch_id, None, ())
 
@@ -208,7 +208,7 @@ def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
 def test_a_pipeline_whose_drivers_id_alone_is_known_is_refused(wide: World) -> None:
     wide.driver()
 
-    with pytest.raises(PipelineConflict, match=r"a coordinator knows its transactional id 'pipe\.driver'"):
+    with pytest.raises(PipelineConflict, match=r"a coordinator knows its transactional id 'pipe:driver'"):
         run_of(wide).start(2, None, ())
 
 
@@ -232,9 +232,9 @@ def renamed(wide: World, batch_id: int = 5, **more: Any) -> PerTask:
     """A query whose newest batch was written under another name."""
     old = run_of(wide, pipeline="old-name")
     assert old.start(0, None, ("offsets 0",)) is None
-    write(wide, old, 0, "old-name.0")
+    write(wide, old, 0, "old-name:0")
     if batch_id:
-        write(wide, old, batch_id, "old-name.0")
+        write(wide, old, batch_id, "old-name:0")
     return run_of(wide, **more)
 
 
@@ -297,7 +297,7 @@ def test_a_former_name_that_another_query_has_by_now_is_no_reason_to_refuse(wide
     renamed(wide)
     heir = run_of(wide, "another-query", pipeline="old-name", adopt__checkpoint="true")
     assert heir.start(0, None, ()) is None
-    write(wide, heir, 0, "old-name.0")
+    write(wide, heir, 0, "old-name:0")
 
     assert run_of(wide).start(6, None, ()) is None
 
@@ -336,7 +336,7 @@ def test_a_query_may_take_its_former_name_again_and_each_change_is_known(wide: W
     assert run_of(wide).start(7, None, ("offsets 7",)) is None
     back = run_of(wide, pipeline="old-name", adopt__checkpoint="true")
     assert back.start(7, None, ("offsets 7",)) is None
-    write(wide, back, 7, "old-name.0")
+    write(wide, back, 7, "old-name:0")
 
     with pytest.raises(PipelineConflict, match="wrote as pipeline 'old-name' until batch 7"):
         run_of(wide).start(8, None, ("offsets 8",))

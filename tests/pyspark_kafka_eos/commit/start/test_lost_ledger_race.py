@@ -37,7 +37,7 @@ def another_batch_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> Ca
     def describe(self: Transactions, names: Collection[str], *arguments: Any, **named: Any) -> Any:
         nonlocal asked
         found = real(self, names, *arguments, **named)
-        if f"{PIPELINE}.0" in names:
+        if f"{PIPELINE}:0" in names:
             asked += 1
             if asked == 1:
                 decide(world, 1)

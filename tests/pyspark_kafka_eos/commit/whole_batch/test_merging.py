@@ -16,12 +16,12 @@ from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
 
 ME, NEWER = ProducerIdentity(7, 3), ProducerIdentity(7, 4)
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-SEAL = Seal("pipe.batch", 0, ME, 2, records=5, partitions=(SealedPartition("flights", 0, 100, 4, 5),))
-EMPTY = Seal("pipe.batch", 0, ME, 2)
+SEAL = Seal("pipe:batch", 0, ME, 2, records=5, partitions=(SealedPartition("flights", 0, 100, 4, 5),))
+EMPTY = Seal("pipe:batch", 0, ME, 2)
 
 
 def view(*partitions: TopicPartition, state: str = "Ongoing", identity: ProducerIdentity = ME) -> TransactionView:
-    return TransactionView("pipe.batch", state, identity, partitions=frozenset(partitions))
+    return TransactionView("pipe:batch", state, identity, partitions=frozenset(partitions))
 
 
 def leaders(*, open_from: int = 100, last_sequence: int = 4) -> States:

@@ -20,7 +20,7 @@ IDENTITY = ProducerIdentity(7, 3)
 def task(slot: int, *parts: SealedPartition, **more: Any) -> Seal:
     """A task's seal; it counts the records of its partitions."""
     records = sum(part.records for part in parts)
-    return Seal("p.batch", slot, IDENTITY if parts else None, 2, records=records, partitions=parts, **more)
+    return Seal("p:batch", slot, IDENTITY if parts else None, 2, records=records, partitions=parts, **more)
 
 
 def part(first_offset: int, last_sequence: int, records: int, partition: int = 0) -> SealedPartition:
@@ -28,7 +28,7 @@ def part(first_offset: int, last_sequence: int, records: int, partition: int = 0
 
 
 def merged(seals: Sequence[Seal]) -> Seal:
-    return merge(seals, transactional_id="p.batch", identity=IDENTITY, transaction_version=2, two_phase=True)
+    return merge(seals, transactional_id="p:batch", identity=IDENTITY, transaction_version=2, two_phase=True)
 
 
 def test_counts_are_summed_and_the_transaction_is_that_of_all() -> None:
@@ -40,7 +40,7 @@ def test_counts_are_summed_and_the_transaction_is_that_of_all() -> None:
         ]
     )
 
-    assert (seal.transactional_id, seal.slot, seal.identity) == ("p.batch", 0, IDENTITY)
+    assert (seal.transactional_id, seal.slot, seal.identity) == ("p:batch", 0, IDENTITY)
     assert (seal.transaction_version, seal.two_phase) == (2, True)
     assert (seal.records, seal.bytes, seal.digest) == (8, 80, 33)
     assert (seal.dead_letters, seal.retries, seal.opened_ms) == (3, 3, 800)

@@ -119,7 +119,7 @@ def test_a_batch_is_there_once_with_its_offsets_and_its_ledger_record(broker: An
     decision = newest(broker, settings)
     assert decision is not None and decision.in_one_transaction
     (seal,) = decision.seals
-    assert seal.transactional_id == f"{settings['options']['pipeline']}.batch"
+    assert seal.transactional_id == f"{settings['options']['pipeline']}:batch"
     assert {part.partition for part in seal.partitions} == {0, 1, 2, 3}
     assert sum(part.records for part in seal.partitions) == seal.records == 1200
 

@@ -45,7 +45,7 @@ def test_a_report_adds_what_the_commit_did() -> None:
 
 
 def test_a_decision_in_the_ledger_adds_what_it_knows_and_leaves_the_rest_unknown() -> None:
-    seal = Seal("orders.0", 0, ProducerIdentity(5, 0), 2, records=90, bytes=4096, retries=2, attempt=1)
+    seal = Seal("orders:0", 0, ProducerIdentity(5, 0), 2, records=90, bytes=4096, retries=2, attempt=1)
     traffic = Traffic(requests=2, record_batches=2, sent_bytes=100, waited_us=3_000, longest_us=2_000, connections=1)
     decision = Decision("orders", "6d4f", 7, (seal,), decided_ms=1_700_000_000_000, traffic=traffic)
 

@@ -135,7 +135,7 @@ def test_many_tasks_share_one_transaction(run_query, read_topic, topic, kafka) -
     decision = Ledger(Cluster.shared(given.client), given.ledger_topic, given.pipeline).newest(settle=True)
     assert decision is not None
     (seal,) = decision.seals
-    assert (seal.transactional_id, seal.records) == (f"p-{name}.batch", 500)
+    assert (seal.transactional_id, seal.records) == (f"p-{name}:batch", 500)
     # Every task wrote to every partition, each from where the one before it ended.
     assert [part.records for part in seal.partitions] == [part.last_sequence + 1 for part in seal.partitions]
     assert sum(part.records for part in seal.partitions) == 500

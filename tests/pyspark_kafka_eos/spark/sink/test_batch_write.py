@@ -124,7 +124,7 @@ def test_a_task_that_fails_leaves_nothing_visible_and_nothing_open(spark, kafka,
     # Spark calls abort while other tasks may still run: what those open, the next run of the pipeline ends.
     save(numbers(spark), topic=name, pipeline=f"p-{name}", batch__id=1)
     assert values(read_topic(name)) == ONCE
-    assert [each for each in open_transactions(kafka) if each.startswith(f"p-{name}.")] == []
+    assert [each for each in open_transactions(kafka) if each.startswith(f"p-{name}:")] == []
 
 
 @pytest.mark.parametrize("scope", ["task", "batch"])
@@ -140,7 +140,7 @@ def test_a_bad_row_is_refused_with_its_class_and_what_was_written_is_aborted_at_
     assert len(read_topic(name, "read_uncommitted")) > 0
     assert read_topic(name) == []
     deadline = time.monotonic() + 20
-    while mine := [each for each in open_transactions(kafka) if each.startswith(f"p-{name}.")]:
+    while mine := [each for each in open_transactions(kafka) if each.startswith(f"p-{name}:")]:
         assert time.monotonic() < deadline, mine
 
 

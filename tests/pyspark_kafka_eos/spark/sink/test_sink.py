@@ -42,7 +42,7 @@ def open_slots(kafka: AnyKafka, pipeline: str) -> list[str]:
     """The pipeline's ids that have an open transaction."""
     cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
     try:
-        views = Transactions(cluster).describe([f"{pipeline}.{name}" for name in (0, 1, "batch")])
+        views = Transactions(cluster).describe([f"{pipeline}:{name}" for name in (0, 1, "batch")])
         return [name for name, view in views.items() if view.state == "Ongoing"]
     finally:
         cluster.close()

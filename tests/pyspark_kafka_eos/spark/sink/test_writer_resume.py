@@ -248,7 +248,7 @@ def test_a_repair_that_fails_in_a_task_leaves_nothing_open(
 def _say_now_when_open(kafka: AnyKafka, pipeline: str, fail: Path) -> None:
     """Lets the replay fail once the lost slot is written again."""
     until = time.monotonic() + 120
-    while f"{pipeline}.0" not in open_ids(kafka, pipeline) and time.monotonic() < until:
+    while f"{pipeline}:0" not in open_ids(kafka, pipeline) and time.monotonic() < until:
         time.sleep(0.1)
     if time.monotonic() < until:
         fail.write_text("now")

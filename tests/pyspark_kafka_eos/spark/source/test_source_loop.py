@@ -49,8 +49,8 @@ def test_a_batch_says_once_that_the_query_reads_what_it_writes(
     cluster = Cluster.shared(options.client)
     where = both if named == "a column" else out
     seals = [
-        Seal("p.0", 0, None, 0, partitions=(SealedPartition(where, 0, 0, 0, 1, 0),)),
-        Seal("p.1", 1, None, 0),
+        Seal("p:0", 0, None, 0, partitions=(SealedPartition(where, 0, 0, 0, 1, 0),)),
+        Seal("p:1", 1, None, 0),
     ]
 
     with caplog.at_level(logging.WARNING):
