@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Dat
 from pyspark.sql.types import StructType
 
 from pyspark_kafka_eos.options import SourceOptions, asks_for_ledger, parse_ledger, refuse_stream
+from pyspark_kafka_eos.options.login.in_clear import refuse_in_clear
 from pyspark_kafka_eos.spark.refusals import sentence_first
 from pyspark_kafka_eos.spark.workers import make_ready
 
@@ -29,6 +30,7 @@ def columns(options: Options) -> StructType:
     """
     from pyspark_kafka_eos.spark.source.source import source_schema
 
+    refuse_in_clear(options)
     if asks_for_ledger(options):
         from pyspark_kafka_eos.spark.source.ledger_source import LEDGER_SCHEMA
 
@@ -42,6 +44,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     """The reader of a streaming query."""
     from pyspark_kafka_eos.spark.source.source import open_reader
 
+    refuse_in_clear(options)
     if asks_for_ledger(options):
         refuse_stream()
     return open_reader(SourceOptions.parse(options, "stream"), schema)
@@ -52,6 +55,7 @@ def batch_reader(options: Options, schema: StructType) -> DataSourceReader:
     """The reader of a batch query, of records or of the ledger."""
     from pyspark_kafka_eos.spark.source.batch_source import open_batch
 
+    refuse_in_clear(options)
     if asks_for_ledger(options):
         from pyspark_kafka_eos.spark.source.ledger_source import open_ledger
 
@@ -64,6 +68,7 @@ def batch_writer(options: Options, schema: StructType, overwrite: bool) -> DataS
     """The writer of `df.write`: all rows or none. Takes the pipeline over; raises if anything prevents the write."""
     from pyspark_kafka_eos.spark.sink.batch_sink import open_writer
 
+    refuse_in_clear(options)
     return open_writer(options, schema, overwrite)
 
 
@@ -72,6 +77,7 @@ def stream_writer(options: Options, schema: StructType, *, overwrite: bool, plan
     """The writer of one micro-batch. Begins the batch where Spark plans it, `planning`."""
     from pyspark_kafka_eos.spark.sink.sink import open_writer
 
+    refuse_in_clear(options)
     # Spark has two workers on the driver for each batch, the same ones for all batches.
     make_ready()
     return open_writer(options, schema, overwrite=overwrite, planning=planning)

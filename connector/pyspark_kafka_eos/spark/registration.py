@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from kafka_core.errors import OptionsError, WrongInstallation
+from pyspark_kafka_eos.options.login.in_clear import NOT_HIDDEN
 from pyspark_kafka_eos.version import __version__
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ minute. A file system that hangs never answers. Half could refuse a sound instal
 
 _THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
+_HIDDEN_IN_OPTIONS, _HIDDEN_BY_DEFAULT = "spark.sql.redaction.options.regex", "(?i)url"
+"""Spark's setting of a session, beside spark.redaction.regex, which is the application's."""
+
 _DRIVER, _EXECUTORS = "driver", "executors"
 
 _OR_WITHOUT = ", or call register(spark, require_cache=False)"
@@ -57,6 +61,8 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
     record; `kafka-eos warm` does it where their image is built.
 
     `require_cache=False`: a machine without a writable directory for compiled kernels is only logged.
+
+    Secrets in options are hidden in the session's plans from then on (`spark.sql.redaction.options.regex` is extended).
 
     WrongInstallation, with what is wrong and what to do; nothing is registered then. OptionsError for what is not a
     running session. May be called again, and from any thread. It waits for an executor as every job does.
@@ -77,6 +83,7 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
         if cache is None:
             log.warning("on the %s %s", where, NO_CACHE)
     _register_with(spark)
+    _hide_secrets(spark)
     if context is not None:
         from pyspark_kafka_eos.spark.sink.attempt_answers import answer
 
@@ -86,6 +93,13 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
         "the first record",
         __version__, directory,
     )  # fmt: skip
+
+
+def _hide_secrets(spark: SparkSession) -> None:
+    """Have Spark hide all secrets in plans: a write that is refused for one is in the event log before that."""
+    hidden = spark.conf.get(_HIDDEN_IN_OPTIONS, _HIDDEN_BY_DEFAULT) or _HIDDEN_BY_DEFAULT
+    if NOT_HIDDEN not in hidden:
+        spark.conf.set(_HIDDEN_IN_OPTIONS, f"{hidden}|{NOT_HIDDEN}")
 
 
 def _register_with(spark: SparkSession) -> None:
