@@ -80,7 +80,7 @@ def _anew(topic: str) -> Callable[[World], None]:
 def _output_anew_and_forgotten(world: World) -> None:
     """The next commit leaves a partition of the new topic without its marker."""
     world.make_anew(OUTPUT)
-    name = f"{PIPELINE}.{'batch' if world.scope == 'batch' else '0'}"
+    name = f"{PIPELINE}:{'batch' if world.scope == 'batch' else '0'}"
     world.clusters[world.sink].fault_at_marker(OUTPUT, 0, "forget", transactional_id=name, commit=True)
 
 

@@ -83,7 +83,7 @@ def _killed(point: str, rests_ms: int = 0) -> Bring:
 def _torn(world: World, change: Change) -> None:
     query = _one_batch(world)
     world.feed()
-    name = f"{PIPELINE}.{'batch' if world.scope == 'batch' else '0'}"
+    name = f"{PIPELINE}:{'batch' if world.scope == 'batch' else '0'}"
     fault = world.clusters[world.sink].fault_at_marker(OUTPUT, None, "forget", transactional_id=name, commit=True)
     kill(query, "mend-added")
     if fault.fired != 1:

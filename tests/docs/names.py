@@ -41,6 +41,8 @@ FOREIGN_SETTINGS = {
     "spark.pyspark.python": "Spark, core",
     "spark.speculation": "Spark, core",
     "spark.stage.maxConsecutiveAttempts": "Spark, core",
+    "spark.redaction.regex": "Spark, core",
+    "spark.sql.redaction.options.regex": "Spark, SQLConf",
     "spark.sql.session.timeZone": "Spark, SQL",
     "spark.network.crypto.enabled": "Spark, core",
     "databricks.serviceCredential": "Databricks, its Kafka source",

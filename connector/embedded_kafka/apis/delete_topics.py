@@ -14,7 +14,6 @@ from uuid import UUID
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.topics.named import more_than_once
 from embedded_kafka.topics.topics import Topic
 from embedded_kafka.wire.server import DeleteTopicsRequest, DeleteTopicsResponse, Message
@@ -80,12 +79,11 @@ def _authorized(parts: Parts, asked: _Asked) -> Topic:
         # An id says nothing, so its absence is told to everyone.
         raise Refused(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     name = asked.name or (topic.name if topic is not None else "")
-    every = parts.authorizer.allows("DELETE", "CLUSTER", CLUSTER)
-    if not (every or parts.authorizer.allows("DESCRIBE", "TOPIC", name)):
+    if not parts.authorizer.allows_by_either("DESCRIBE", name, on_cluster="DELETE"):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if topic is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    if not (every or parts.authorizer.allows("DELETE", "TOPIC", name)):
+    if not parts.authorizer.allows_by_either("DELETE", name, on_cluster="DELETE"):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     return topic
 

@@ -10,7 +10,6 @@ from embedded_kafka.context import Context
 from embedded_kafka.leader_views import view
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import Message, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
@@ -24,15 +23,14 @@ _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """The current epoch ends where the log ends, an earlier one where the next began."""
-    # Brokers ask too; they may do so for every topic.
-    any_topic = parts.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER)
     topics = []
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
             code, epoch, end = Code.NONE, -1, -1
             try:
-                if not (any_topic or parts.authorizer.allows("DESCRIBE", "TOPIC", topic.topic)):
+                # Brokers ask too; they may do so for every topic.
+                if not parts.authorizer.allows_by_either("DESCRIBE", topic.topic, on_cluster="CLUSTER_ACTION"):
                     raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.topic} is denied")
                 where = TopicPartition(topic.topic, asked.partition)
                 leader = view(parts, where, API_KEY, context)

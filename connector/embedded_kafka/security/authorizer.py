@@ -141,12 +141,16 @@ class Authorizer:
         return self.acls.allows_on_any(*_asking.get(), Operation[operation], Resource[resource])
 
     def may_create(self, topic: str) -> bool:
-        """Whether the client may create the topic: by the right on the cluster, or on the topic. A denial of either is
-        enough.
+        """Whether the client may create the topic: by the right on the cluster, or on the topic."""
+        return self.allows_by_either("CREATE", topic, on_cluster="CREATE")
+
+    def allows_by_either(self, operation: str, topic: str, *, on_cluster: str) -> bool:
+        """Whether the client may do this with the topic, by the right on it or by another one on the cluster. A test's
+        denial of either is enough.
         """
-        if self._is_denied("CREATE", "CLUSTER", CLUSTER) or self._is_denied("CREATE", "TOPIC", topic):
+        if self._is_denied(on_cluster, "CLUSTER", CLUSTER) or self._is_denied(operation, "TOPIC", topic):
             return False
-        return self._acl_allows("CREATE", "CLUSTER", CLUSTER) or self._acl_allows("CREATE", "TOPIC", topic)
+        return self._acl_allows(on_cluster, "CLUSTER", CLUSTER) or self._acl_allows(operation, "TOPIC", topic)
 
     def may_write_idempotently(self) -> bool:
         """Whether the client may write with a producer id: by the right on the cluster, or to any topic (KIP-679)."""

@@ -171,7 +171,7 @@ def test_a_transaction_needs_its_id(kafka: EmbeddedKafka) -> None:
     with pytest.raises(KafkaException) as caught:
         transact()
     assert code(caught) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-    grant(kafka, acl(ID, "p.", AclOperation.WRITE, pattern=ResourcePatternType.PREFIXED))
+    grant(kafka, acl(ID, "p:", AclOperation.WRITE, pattern=ResourcePatternType.PREFIXED))
     transact()
 
 

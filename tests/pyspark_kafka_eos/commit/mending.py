@@ -83,9 +83,9 @@ def play(broker: EmbeddedKafka, history: History) -> str:
 def _forget(broker: EmbeddedKafka, history: History, settings: dict[str, Any]) -> Any:
     pipeline = settings["options"]["pipeline"]
     if history.forgotten == "ledger":
-        name = f"{pipeline}.{'batch' if history.scope == 'batch' else 'driver'}"
+        name = f"{pipeline}:{'batch' if history.scope == 'batch' else 'driver'}"
         return broker.fault_at_marker(LEDGER, None, "forget", transactional_id=name, commit=True)
-    name = f"{pipeline}.{'batch' if history.scope == 'batch' else '1'}"
+    name = f"{pipeline}:{'batch' if history.scope == 'batch' else '1'}"
     return broker.fault_at_marker(settings["options"]["topic"], None, "forget", transactional_id=name, commit=True)
 
 

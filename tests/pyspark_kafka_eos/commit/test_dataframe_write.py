@@ -92,7 +92,7 @@ def abort_slot(broker: AnyKafka, options: dict[str, Any], slot: int) -> None:
 def open_transactions(broker: AnyKafka, pipeline: str) -> list[str]:
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        return [name for name in list_transactions(cluster, ["Ongoing"]) if name.startswith(pipeline + ".")]
+        return [name for name in list_transactions(cluster, ["Ongoing"]) if name.startswith(pipeline + ":")]
     finally:
         cluster.close()
 

@@ -183,7 +183,7 @@ def test_a_torn_batch_is_made_whole_after_partitions_were_added(
     expected: dict[str, list[list[str]]],
 ) -> None:
     query = make(scope)
-    whose = f"{query.options.pipeline}.{'batch' if query.scope == 'batch' else '0'}"
+    whose = f"{query.options.pipeline}:{'batch' if query.scope == 'batch' else '0'}"
     topic = query.topic if torn == "good" else query.dead
     forgotten = broker.fault_at_marker(topic, 1, "forget", transactional_id=whose, commit=True)
     query.killed_at("mend-added")

@@ -39,7 +39,7 @@ def open_ids(broker: AnyKafka, settings: dict[str, Any]) -> list[str]:
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
         names = admin.list_transactions(cluster, ["Ongoing"])
-        return [name for name in names if name.startswith(settings["options"]["pipeline"] + ".")]
+        return [name for name in names if name.startswith(settings["options"]["pipeline"] + ":")]
     finally:
         cluster.close()
 

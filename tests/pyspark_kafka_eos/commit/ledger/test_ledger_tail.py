@@ -166,7 +166,7 @@ def test_a_repair_raises_no_alarm(broker: EmbeddedKafka) -> None:
 
 def test_a_mended_marker_raises_no_alarm(broker: EmbeddedKafka, run_it: RunBatch) -> None:
     settings = settings_for(broker)
-    name = f"{settings['options']['pipeline']}.{'batch' if run_it is run_batch else '1'}"
+    name = f"{settings['options']['pipeline']}:{'batch' if run_it is run_batch else '1'}"
     topic = settings["options"]["topic"]
     fault = broker.fault_at_marker(topic, None, "forget", transactional_id=name, commit=True)
     run_it(settings)

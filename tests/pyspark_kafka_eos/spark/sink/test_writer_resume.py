@@ -116,7 +116,7 @@ def open_ids(kafka: AnyKafka, pipeline: str, abort: Callable[[list[str]], list[s
     cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
     try:
         names = list_transactions(cluster, ["Ongoing"])
-        found = sorted(name for name in names if name.startswith(pipeline + "."))
+        found = sorted(name for name in names if name.startswith(pipeline + ":"))
         for name in abort(found) if abort else []:
             Transactions(cluster).init_producer_id(name, 60_000)
         return found
