@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 from tests.authorization import play
 from tests.authorization.known import unknown
@@ -17,8 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.authorization", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="put the table into evidence/rights.md")
     arguments = parser.parse_args()
-    with play.embedded() as ours, play.real() as theirs, ThreadPoolExecutor(2) as both:
-        embedded, real = both.map(play.table, (ours, theirs))
+    embedded, real = play.tables()
     text = page(embedded, real)
     print(text)  # noqa: T201  a command's output
     if arguments.write:

@@ -10,8 +10,9 @@ from embedded_kafka.real import NEWEST_KAFKA
 from kafka_core.protocol.error_codes import Code
 from tests.authorization.grants import TYPES
 from tests.authorization.known import differences
-from tests.authorization.play import Cell, clients, codes
+from tests.authorization.play import Cell, clients
 from tests.authorization.questions import questions
+from tests.differential.wire import codes
 from tests.support.made import today
 
 PAGE = Path(__file__).parents[2] / "evidence" / "rights.md"

@@ -12,6 +12,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -30,7 +31,7 @@ from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
 from tests.authorization.grants import Grant, Names, grants
 from tests.authorization.questions import THERE_FOR, Question, Things, questions
 from tests.differential.records import Identity
-from tests.differential.wire import Answer, Connection, HungUp
+from tests.differential.wire import Answer, Connection, HungUp, codes
 from tests.pyspark_kafka_eos.client.test_login_real import MODULES
 
 _WITHIN_S = 60
@@ -38,11 +39,7 @@ _ACLS_AT_ONCE = 200
 _TRIES, _TRY_AGAIN_AFTER_S = 600, 0.1
 _ROOT = "root"
 _PAUSE = threading.Event()
-_SETTINGS = {
-    "transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1",
-    # librdkafka's clients here are many and short.
-    "group.initial.rebalance.delay.ms": "0",
-}  # fmt: skip
+_SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 _CONCURRENT_TRANSACTIONS = 51
 _NOT_YET = {3, 5, 14, 15, 16, _CONCURRENT_TRANSACTIONS}
@@ -111,8 +108,14 @@ def real(version: str = NEWEST_KAFKA) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
-def table(address: str) -> dict[Cell, Any]:
-    """What each client is told by the broker."""
+def tables() -> tuple[dict[Cell, Any], dict[Cell, Any]]:
+    """What each client is told by the embedded broker, and by Apache Kafka."""
+    with embedded() as ours, real() as theirs, ThreadPoolExecutor(2) as both:
+        here, there = both.map(_table, (ours, theirs))
+    return here, there
+
+
+def _table(address: str) -> dict[Cell, Any]:
     things = _prepared(address)
     return {
         (grant.name, question.label): answer
@@ -155,6 +158,7 @@ def told(answer: Any, things: Things, fields: dict[str, Any]) -> Any:
 
 class _Teller:
     def __init__(self, things: Things, asked: str) -> None:
+        self._names = things.names
         self._prefix = things.names.prefix
         self._ids = {things.topic_id: "topic's id", things.doomed_id: "doomed's id", uuid.UUID(int=0): "no id"}
         self._asked = asked
@@ -186,11 +190,7 @@ class _Teller:
         return value if name.endswith("error_code") else None
 
     def _names_asked(self, text: str) -> bool:
-        return all(
-            name in self._asked
-            for name in (Names(self._prefix[:-1]).topic, Names(self._prefix[:-1]).doomed)
-            if name in text
-        )
+        return all(name in self._asked for name in (self._names.topic, self._names.doomed) if name in text)
 
 
 def _prepared(address: str) -> dict[str, Things]:
@@ -266,19 +266,6 @@ def _ready(root: Connection, api: str, version: int, **fields: Any) -> Answer:
         # A real broker makes its coordinators' topics now.
         _PAUSE.wait(_TRY_AGAIN_AFTER_S)
     raise AssertionError((api, fields, answer))
-
-
-def codes(value: Any) -> Iterator[int]:
-    """The codes of an answer, also of what is left of it."""
-    if isinstance(value, dict):
-        for name, each in value.items():
-            if name.endswith("error_code"):
-                yield each
-            else:
-                yield from codes(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from codes(each)
 
 
 def _pieces(values: Sequence[AclBinding], size: int) -> Iterator[Sequence[AclBinding]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,20 @@ from kafka_core.protocol.error_codes import Code
 from tests.authorization import play
 from tests.authorization.known import KNOWN, differences, unknown
 from tests.authorization.questions import questions
+from tests.differential.wire import codes
 
 
 @pytest.mark.kafka
 @pytest.mark.parity
 def test_every_right_opens_what_it_opens_on_apache_kafka() -> None:
     """Every API of the embedded broker, asked by each client of `grants`. A name that an answer gives away counts."""
-    with play.embedded() as ours, play.real() as theirs, ThreadPoolExecutor(2) as both:
-        embedded, real = both.map(play.table, (ours, theirs))
+    embedded, real = play.tables()
     found = unknown(embedded, real)
     assert not found, "\n".join(f"{cell}: {why}" for cell, why in list(found.items())[:20])
     assert {label for (_, label) in differences(embedded, real)} == KNOWN.keys()
     # Whoever has no right is refused nearly everything; so the questions do reach what is guarded.
     asked = [label for name, label in real if name == "nothing"]
-    refused = [label for label in asked if Code.NONE not in play.codes(real["nothing", label])]
+    refused = [label for label in asked if Code.NONE not in codes(real["nothing", label])]
     assert len(refused) > 0.8 * len(asked)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from kafka_core.protocol.error_codes import Code
 from tests.differential import records
 from tests.differential.records import Identity
-from tests.differential.wire import Answer, Connection, HungUp
+from tests.differential.wire import Answer, Connection, HungUp, codes
 
 Step = tuple[str, Any]
 
@@ -99,7 +99,7 @@ class Play:
                 answer = self.connection.call(api, version, **fields)
             except HungUp:
                 answer = {"connection": "closed"}
-            if not any(code in again for code in _codes(answer)):
+            if not any(code in again for code in codes(answer)):
                 break
             assert time.monotonic() < deadline, f"{label or api}: still {answer} after {_WITHIN_S} s"
             self._pause.wait(_ASK_AGAIN_AFTER_S)
@@ -194,7 +194,7 @@ class Play:
         if not self.new_protocol:
             self.add(None, txn, {txn.topic: [0]})
         answer = self.write(None, txn, 0, *(values or (b"a", b"b")))
-        assert not any(_codes(answer)), answer
+        assert not any(codes(answer)), answer
 
     def write(self, label: str | None, txn: Transaction, sequence: int, *values: bytes, partition: int = 0) -> Answer:
         """A batch of the transaction to its topic."""
@@ -370,16 +370,3 @@ def _order(one: Any) -> tuple[Any, ...]:
 
 def _code_name(code: int) -> str:
     return Code(code).name if code in set(Code) else str(code)
-
-
-def _codes(answer: Any) -> Iterator[int]:
-    """Every error code of an answer."""
-    if isinstance(answer, dict):
-        for key, value in answer.items():
-            if key.endswith("error_code"):
-                yield value
-            else:
-                yield from _codes(value)
-    elif isinstance(answer, list):
-        for one in answer:
-            yield from _codes(one)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
@@ -98,6 +99,19 @@ class Connection:
                 raise HungUp(f"after {len(data)} of {count} bytes")
             data += piece
         return bytes(data)
+
+
+def codes(answer: Any) -> Iterator[int]:
+    """Every error code of an answer."""
+    if isinstance(answer, dict):
+        for key, value in answer.items():
+            if key.endswith("error_code"):
+                yield value
+            else:
+                yield from codes(value)
+    elif isinstance(answer, list):
+        for one in answer:
+            yield from codes(one)
 
 
 _UNSUPPORTED_VERSION = 35

@@ -28,6 +28,7 @@ from pyspark_kafka_eos.commit.reports import CommitReport
 from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
 from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.model.handed_over import HandedOver
+from pyspark_kafka_eos.model.ids import SEPARATOR, prefix_of
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.plan import ALL_OTHERS, MEASURE_ALL, SharedPlan, WritePlan
 
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 BATCH_WRITES = "batch-write"
 """The query id of all batch writes in the ledger: a pipeline's writes follow one another as a query's batches do."""
 
-UNNAMED = "df.write::"
+UNNAMED = f"{prefix_of('df.write')}{SEPARATOR}"
 """Prefix of the pipeline names that are generated for writes without one. The separator of ids is in no name that users
 give, so rights on this prefix open no pipeline of theirs.
 """

@@ -26,7 +26,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from kafka_core.errors import OptionsError, WrongInstallation
-from pyspark_kafka_eos.options.login.in_clear import NOT_HIDDEN
 from pyspark_kafka_eos.version import __version__
 
 if TYPE_CHECKING:
@@ -97,6 +96,8 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
 
 def _hide_secrets(spark: SparkSession) -> None:
     """Have Spark hide all secrets in plans: a write that is refused for one is in the event log before that."""
+    from pyspark_kafka_eos.options.login.in_clear import NOT_HIDDEN
+
     hidden = spark.conf.get(_HIDDEN_IN_OPTIONS, _HIDDEN_BY_DEFAULT) or _HIDDEN_BY_DEFAULT
     if NOT_HIDDEN not in hidden:
         spark.conf.set(_HIDDEN_IN_OPTIONS, f"{hidden}|{NOT_HIDDEN}")
