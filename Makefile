@@ -250,13 +250,18 @@ test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | what the wheel ha
 matrix: $(VENV_STAMP) ## nightly | Python x pyspark x Apache Kafka x classic or Connect, each pair, with the wheel
 	$(BIN)/python -m tests.matrix --write
 
+# Ten minutes of cases that nobody has played before; the same ones as ever, for a minute, are tests of `test`.
+.PHONY: fuzz
+fuzz: $(VENV_STAMP) ## nightly | bytes and texts made at random, to everything that reads what others may have written
+	$(BIN)/python -m tests.fuzz --write
+
 .PHONY: changes
 changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, versions or clocks in every moment of a batch
 	$(BIN)/python -m tests.changes --write
 	$(BIN)/python -m tests.simulation.witnesses --write
 
 .PHONY: nightly
-nightly: parity chaos rules clusters security matrix changes docs soak cluster ## nightly | all that takes too long for every merge: the targets of this group
+nightly: parity chaos rules clusters security fuzz matrix changes docs soak cluster ## nightly | all that takes too long for every merge: the targets of this group
 
 .PHONY: format
 format: $(VENV_STAMP) ## every day | put the layout and the order of imports right

@@ -78,7 +78,7 @@ def test_a_room_has_few_modules() -> None:
 
 
 OF_THE_WHOLE = {
-    "authorization", "benchmarks", "changes", "chaos", "cluster", "clusters", "differential", "docs", "formats", "incidents", "matrix", "migration", "mistakes", "notebooks", "packaging", "parity", "rules", "security",
+    "authorization", "benchmarks", "changes", "chaos", "cluster", "clusters", "differential", "docs", "formats", "fuzz", "incidents", "matrix", "migration", "mistakes", "notebooks", "packaging", "parity", "rules", "security",
     "simulation", "soak", "support",
 }  # fmt: skip
 """Folders of tests that are about the whole product, and `support`, for what several folders import."""

@@ -10,6 +10,7 @@ from embedded_kafka.real import NEWEST_KAFKA
 from tests.authorization.page import HEAD as RIGHTS
 from tests.changes.report import INTRODUCTION as CHANGES
 from tests.docs.figures import ROOT
+from tests.fuzz.page import HEAD as FUZZ
 from tests.mistakes.page import HEAD as MISTAKES
 from tests.rules.report import HEAD as RULES
 from tests.simulation.witnesses import INTRODUCTION as WITNESSES
@@ -22,7 +23,7 @@ OF_NO_DAY = {"README.md", "planted-bugs.md"}
 """The list of the pages; and what is written from seeds that stand in the code, which tests play."""
 
 HEADS = {
-    "changes.md": CHANGES, "mistakes.md": MISTAKES, "rights.md": RIGHTS, "rules-breaches.md": RULES, "witnesses.md": WITNESSES,
+    "changes.md": CHANGES, "fuzz.md": FUZZ, "mistakes.md": MISTAKES, "rights.md": RIGHTS, "rules-breaches.md": RULES, "witnesses.md": WITNESSES,
 }  # fmt: skip
 
 

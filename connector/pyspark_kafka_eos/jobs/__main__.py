@@ -94,7 +94,7 @@ def _init(shape: str, directory: Path) -> int:
 
 
 def _has(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text() == text
+    return path.is_file() and path.read_bytes() == text.encode()
 
 
 def template(name: str) -> str:

@@ -205,8 +205,8 @@ def load_config(path: Path, form: type[AnyConfig], environ: Mapping[str, str] = 
         raise _error(path, problems)
     if config.spark_defaults is not None:
         resolved = path.parent / config.spark_defaults
-        if not resolved.is_file():
-            raise _error(path, [f"spark_defaults: there is no file {resolved}"])
+        if not _is_file(resolved):
+            raise _error(path, [f"spark_defaults: there is no file {str(resolved)[:200]}"])
         config = config.model_copy(update={"spark_defaults": resolved})
     return config
 
@@ -231,9 +231,17 @@ def wrong_fields(body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def read_spark_defaults(path: Path) -> dict[str, str]:
-    """The settings of a file in the form of Spark's own spark-defaults.conf: a name, blanks, a value."""
+    """The settings of a file in the form of Spark's own spark-defaults.conf: a name, blanks, a value. ConfigError where
+    it is none.
+    """
     settings: dict[str, str] = {}
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8: save the file as UTF-8") from None
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, _, value = line.strip().partition(" ")
@@ -241,6 +249,13 @@ def read_spark_defaults(path: Path) -> dict[str, str]:
             raise ConfigError(f"{path}, line {number}: expected a name that begins with spark. and a value")
         settings[name] = value.strip()
     return settings
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a directory that may not be read
+        return False
 
 
 def _read(path: Path) -> Any:

@@ -24,6 +24,9 @@ _FORMAT = "kafka_eos"
 
 _VERSION = 1
 
+_SHOWN = 40
+"""Characters of a foreign value in a message."""
+
 
 @dataclass(frozen=True)
 class GroupOffset:
@@ -65,11 +68,12 @@ def committed(offset: int, leader_epoch: int, metadata: str | None, group: str) 
     if not isinstance(body, dict) or _FORMAT not in body:
         return bare
     if type(body[_FORMAT]) is not int or body[_FORMAT] != _VERSION:
+        theirs = str(body[_FORMAT])[:_SHOWN]
         raise OptionsError(
-            f"the committed offsets of group {group!r} have metadata in format {body[_FORMAT]}, which another version of this connector "
+            f"the committed offsets of group {group!r} have metadata in format {theirs}, which another version of this connector "
             f"wrote; this one reads format {_VERSION}. Nothing was read. Go on with the version that wrote them, or set startingOffsets "
             "to offsets of your own",
-            {"group": group, "format": str(body[_FORMAT]), "supported": _VERSION},
+            {"group": group, "format": theirs, "supported": _VERSION},
         )
     try:
         return GroupOffset(offset, leader_epoch, strict.text(body["topic_id"]), strict.text(body["cluster"]))

@@ -11,9 +11,12 @@ from typing import Any
 
 from kafka_core.errors import OptionsError
 
+_LONGEST_NAME = 256
+"""Characters. The longest that there is has 57; an error repeats the name."""
+
 
 def named(options: object) -> dict[str, Any]:
-    """A copy of the options; OptionsError where they are no mapping, or a name of one is no text."""
+    """A copy of the options; OptionsError where they are no mapping, or a name of one is no text or a very long one."""
     if not isinstance(options, Mapping):
         raise OptionsError(
             f"the options are of type {type(options).__name__}; nothing was read or written; give a mapping of names to values, "
@@ -24,6 +27,12 @@ def named(options: object) -> dict[str, Any]:
     if strange is not None:
         raise OptionsError(
             f"the name of an option is of type {strange}; nothing was read or written; the names of options are texts"
+        )
+    longest = max(map(len, options), default=0)
+    if longest > _LONGEST_NAME:
+        raise OptionsError(
+            f"the name of an option has {longest} characters; nothing was read or written; no option has a name of that length: look "
+            "whether a value was given as a name"
         )
     return dict(options)
 

@@ -141,6 +141,9 @@ class _Translation:
                 raise ValueError("brackets within brackets")
             if rest.startswith("&&"):
                 raise ValueError("an intersection && of classes")
+            if rest.startswith("--"):
+                # Python reads some of them as Java does, and warns of all: they may become a difference of classes.
+                raise ValueError("a doubled - in brackets; write \\-")
             if rest[0] == "\\":
                 self._out.append(self._escape(in_class=True))
             else:

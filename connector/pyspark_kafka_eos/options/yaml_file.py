@@ -20,6 +20,9 @@ from kafka_core.errors import OptionsError
 _MOST_BYTES, _MOST_NODES = 1_000_000, 10_000
 """Of a file. Those of this package have 5 kB and 100 values."""
 
+_MOST_BRACKETS = 100
+"""Within each other. Those of this package have none."""
+
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
@@ -68,7 +71,14 @@ def _parsed(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe one, which lets a date or a number that is none out as Python's ValueError."""
+    """PyYAML's safe one, which lets a date or a number that is none out as Python's ValueError, and whose work grows
+    with the square of the brackets that are open.
+    """
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  PyYAML's own name
+        if self.flow_level >= _MOST_BRACKETS:
+            raise RecursionError
+        super().fetch_flow_collection_start(TokenClass)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:

@@ -35,6 +35,9 @@ OffsetJson = dict[str, dict[str, int]]
 OFFSETS_VERSION = 1
 """The format of the entries."""
 
+_SHOWN = 40
+"""Characters of a foreign text in a message."""
+
 _VERSION, _CLUSTER, _TOPIC, _BEGAN = "version:", "cluster:", "topic:", "began:"
 ENTRIES = (_VERSION, _CLUSTER, _TOPIC, _BEGAN)
 """How the entries begin."""
@@ -118,11 +121,11 @@ def pasted(option: str, offsets: Mapping[TopicPartition, int], entries: Sequence
 def _judge_version(entries: list[str]) -> None:
     found = [key.removeprefix(_VERSION) for key in entries if key.startswith(_VERSION)]
     if entries and found != [str(OFFSETS_VERSION)]:
-        theirs = f"format {', '.join(found)}" if found else "an unknown format"
+        theirs = f"format {', '.join(found)[:_SHOWN]}" if found else "an unknown format"
         raise OptionsError(
             f"the checkpoint's source offsets are in {theirs}, which another version of this connector wrote; this "
             f"one reads format {OFFSETS_VERSION}. Nothing was read. Go on with the version that wrote them, or {begin_anew('at these offsets, without the entries whose names have a colon')}",
-            {"format": ",".join(found), "supported": OFFSETS_VERSION},
+            {"format": ",".join(found)[:_SHOWN], "supported": OFFSETS_VERSION},
         )
 
 
@@ -136,7 +139,7 @@ def _position(body: Mapping[str, Any], entries: list[str]) -> Position:
     logs: dict[TopicPartition, LogMark] = {}
     for entry in entries:
         if body[entry]:
-            raise ValueError(f"the entry {entry[:80]!r} names partitions")
+            raise ValueError(f"the entry {entry[:_SHOWN]!r} names partitions")
         if entry.startswith(_CLUSTER):
             cluster_id = entry.removeprefix(_CLUSTER)
         elif entry.startswith(_TOPIC):
@@ -145,7 +148,7 @@ def _position(body: Mapping[str, Any], entries: list[str]) -> Position:
             nested = json.loads(entry.removeprefix(_BEGAN))
             began = _position(nested, [key for key in nested if ":" in key])
         elif not entry.startswith(_VERSION):
-            raise ValueError(f"unknown entry {entry[:80]!r}")
+            raise ValueError(f"unknown entry {entry[:_SHOWN]!r}")
     return Position(offsets, cluster_id, logs, began)
 
 

@@ -137,8 +137,9 @@ def test_a_missing_file_is_refused() -> None:
         load_config(Path("absent.yaml"), KafkaToKafka)
 
 
-def test_a_missing_file_of_spark_defaults_is_named(refusal: Any) -> None:
-    assert "spark_defaults: there is no file" in refusal(body(spark_defaults="absent.conf"))
+@pytest.mark.parametrize("name", ["absent.conf", "x" * 3_000, "a\0b"])
+def test_a_missing_file_of_spark_defaults_is_named(refusal: Any, name: str) -> None:
+    assert "spark_defaults: there is no file" in refusal(body(spark_defaults=name))
 
 
 def test_a_side_wins_over_the_shared_settings(tmp_path: Path) -> None:
@@ -160,6 +161,25 @@ def test_the_shipped_spark_defaults_forbid_speculation_and_bound_arrow_batches()
     assert 0 < len(settings["spark.python.unix.domain.socket.dir"]) < 60
     assert int(settings["spark.sql.execution.arrow.maxBytesPerBatch"]) > 0
     assert int(settings["spark.sql.execution.arrow.maxRecordsPerBatch"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("spark.x größe".encode("latin-1"), "is not UTF-8: save the file as UTF-8"),
+        ("spark.x 1".encode("utf-16"), "is not UTF-8: save the file as UTF-8"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_of_spark_defaults_that_is_no_text_is_refused_in_a_sentence(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "spark-defaults.conf"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(ConfigError, match=said):
+        read_spark_defaults(path)
 
 
 def test_a_line_of_spark_defaults_without_a_value_is_refused_with_its_number(tmp_path: Path) -> None:

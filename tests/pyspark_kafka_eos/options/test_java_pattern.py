@@ -41,6 +41,8 @@ def test_a_pattern_finds_what_java_finds(pattern: str, found: list[str], not_fou
     ("pattern", "complaint"),
     [
         ("[a-z&&[^b]]", "&&"),
+        ("[+--]", "doubled -"),
+        ("[--a]", "doubled -"),
         ("[a[bc]]", "within brackets"),
         ("[]a]", "as the first"),
         ("[a", "not closed"),

@@ -293,6 +293,14 @@ def test_a_name_that_is_no_text_is_refused_and_not_shown(use: Callable[[Any], ob
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize("use", [SinkOptions.parse, SourceOptions.parse, parse_ledger, ExactlyOnceWriter])
+def test_a_name_that_no_option_can_have_is_refused_without_all_of_it(use: Callable[[Any], object]) -> None:
+    with pytest.raises(OptionsError, match=r"^the name of an option has 5000 characters;") as refused:
+        use({**LEAST, "x" * 5_000: "x"})
+
+    assert len(str(refused.value)) < 300
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "2147483648", "30s", "1.5"])
 def test_a_time_that_is_no_positive_java_int_is_refused(value: str) -> None:
     (line,) = refusal({**LEAST, "kafka.request.timeout.ms": value})

@@ -167,7 +167,8 @@ def dribbled(chance: random.Random, frame: bytes, api: int, version: int) -> Sen
 # ---- changes that know the answer's form
 
 
-def _leaves(value: Any, described: Any, version: int, found: list[tuple[Any, str, Any]]) -> None:
+def leaves(value: Any, described: Any, version: int, found: list[tuple[Any, str, Any]]) -> None:
+    """Every field of a message, also of its parts: who has it, its name, its description."""
     for name, each in described.fields.items():
         if not each.for_version_q(version):
             continue
@@ -175,12 +176,13 @@ def _leaves(value: Any, described: Any, version: int, found: list[tuple[Any, str
         found.append((value, name, each))
         if each.is_struct_array():
             for item in inner or ():
-                _leaves(item, each.array_of, version, found)
+                leaves(item, each.array_of, version, found)
         elif each.is_struct() and inner is not None:
-            _leaves(inner, each, version, found)
+            leaves(inner, each, version, found)
 
 
-def _other(chance: random.Random, old: Any, described: Any) -> Any:
+def other_field(chance: random.Random, old: Any, described: Any) -> Any:
+    """Another value for a field."""
     if described.is_array():
         choices: list[Any] = [
             None,
@@ -230,10 +232,10 @@ def field(chance: random.Random, frame: bytes, api: int, version: int) -> Sent:
     try:
         answer = decoded(api, version, frame[_HEAD:])
         for _ in range(chance.choice((1, 1, 2))):
-            leaves: list[tuple[Any, str, Any]] = []
-            _leaves(answer, type(answer)._struct, version, leaves)
-            owner, name, described = chance.choice(leaves)
-            setattr(owner, name, _other(chance, getattr(owner, name), described))
+            found: list[tuple[Any, str, Any]] = []
+            leaves(answer, type(answer)._struct, version, found)
+            owner, name, described = chance.choice(found)
+            setattr(owner, name, other_field(chance, getattr(owner, name), described))
         return Sent(_sized(frame, encoded(answer, api, version)))
     except (struct.error, ValueError, TypeError, AttributeError, IndexError, OverflowError):
         return flip(chance, frame, api, version)
