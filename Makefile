@@ -19,7 +19,7 @@ VENV_STAMP := $(call stamp,$(VENV),test)
 BENCH_VENV_STAMP := $(call stamp,$(BENCH_VENV),bench-jvm)
 MIDDLE_VENV_STAMP := $(call stamp,$(MIDDLE_VENV),spark-4.1)
 # --universal: one lock for all supported Pythons and systems.  No address of an index gets into a lock.
-LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --python-version 3.10 \
+LOCK = PYTHONPATH=$(RESOLVER) $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --python-version 3.10 \
 	--no-header --no-emit-index-url --no-emit-find-links
 
 # Most of a test's time is waiting. A file's tests stay together, so each process starts its brokers and its Spark once.
@@ -261,17 +261,24 @@ changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, vers
 	$(BIN)/python -m tests.simulation.witnesses --write
 
 .PHONY: nightly
-nightly: parity chaos rules clusters security fuzz matrix changes docs soak cluster ## nightly | all that takes too long for every merge: the targets of this group
+nightly: parity chaos rules clusters security fuzz matrix changes docs audit soak cluster ## nightly | all that takes too long for every merge: the targets of this group
 
 .PHONY: format
 format: $(VENV_STAMP) ## every day | put the layout and the order of imports right
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
+RESOLVER := build/resolver-$(shell cksum requirements/lock.txt | cut -d' ' -f1)
+
+$(RESOLVER): $(VENV_STAMP)
+	$(call install_beside,resolver,lock)
+
+# The product's own are those of the tests: what was tested is what the bill of materials names.
+EXTRAS := spark connect cli pkcs12 oauth msk azure gcp prometheus
 .PHONY: lock
-lock: $(VENV_STAMP) ## now and then | resolve all versions anew into requirements/*.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+lock: $(VENV_STAMP) $(RESOLVER) ## now and then | resolve all versions anew into requirements/*.txt
 	$(LOCK) --upgrade setup.cfg --all-extras --no-emit-package gssapi -o requirements/test.txt
+	$(LOCK) --upgrade setup.cfg $(addprefix --extra ,$(EXTRAS)) -c requirements/test.txt -o requirements/product.txt
 	$(LOCK) --upgrade setup.cfg requirements/bench-jvm.in -o requirements/bench-jvm.txt
 	$(LOCK) --upgrade setup.cfg requirements/spark-4.1.in --extra test --extra prometheus -o requirements/spark-4.1.txt
 	$(LOCK) --upgrade setup.cfg requirements/spark-4.2.in --extra test --extra prometheus -o requirements/spark-4.2.txt
@@ -279,7 +286,22 @@ lock: $(VENV_STAMP) ## now and then | resolve all versions anew into requirement
 	$(LOCK) --upgrade requirements/clusters.in -o requirements/clusters.txt
 	$(LOCK) --upgrade requirements/docs.in -o requirements/docs.txt
 	$(LOCK) --upgrade requirements/curves.in -o requirements/curves.txt
+	$(LOCK) --upgrade requirements/audit.in -o requirements/audit.txt
+	$(LOCK) --upgrade requirements/lock.in -o requirements/lock.txt
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt
+
+.PHONY: dist
+dist: $(VENV_STAMP) ## now and then | what is handed out, into dist/: source archive, wheel, bill of materials, their hashes
+	$(BIN)/python -m tools.release dist
+
+AUDIT := build/audit-$(shell cksum requirements/audit.txt | cut -d' ' -f1)
+
+$(AUDIT): $(VENV_STAMP)
+	$(call install_beside,audit,audit)
+
+.PHONY: audit
+audit: $(VENV_STAMP) $(AUDIT) ## nightly | whether a pin has a known weakness, where the list of them can be had; else it is said
+	PYTHONPATH=$(AUDIT) $(BIN)/python -m tools.audit requirements/product.txt requirements/test.txt
 
 .PHONY: clean
 clean: ## now and then | remove the environments and what the tools left; the user's cache stays

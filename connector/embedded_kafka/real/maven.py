@@ -18,6 +18,7 @@ from pathlib import Path
 from embedded_kafka.child.errors import LocalError
 from embedded_kafka.real.cache import cache_dir, making
 from embedded_kafka.real.java import Java
+from embedded_kafka.real.pins import require_pinned
 
 # A first download takes 1-2 minutes where each request takes 0.2 s.  A tenth of this fails on a slow line, and nobody
 # wants to wait ten times as long for a line that hangs.
@@ -92,13 +93,16 @@ def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
     """The directory with the artifacts' jars and those they need; downloads them at the first call.
 
     `name` is the directory's name in the cache: one name, one set of artifacts.  A failed or interrupted download
-    leaves nothing under that name.  Raises LocalError with Ivy's own output when an artifact cannot be downloaded.
+    leaves nothing under that name.  Raises LocalError with Ivy's own output when an artifact cannot be downloaded, and
+    where jars of a known name are not the pinned ones.
     """
     cache = cache_dir()
-    with making(cache / "jars" / name) as directory:
+    jars = cache / "jars" / name
+    with making(jars) as directory:
         if directory is not None:
             _retrieve(directory, artifacts, java, cache)
-    return cache / "jars" / name
+    require_pinned(jars)
+    return jars
 
 
 def pyspark_jars() -> Path:
