@@ -24,7 +24,7 @@ from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from kafka_core.errors import TransactionTooOld
 from pyspark_kafka_eos import crash_points
 from tests.chaos import watch
-from tests.chaos.checker import check
+from tests.chaos.checker import Kind, check
 from tests.chaos.history import EntryKind, Fault
 from tests.chaos.job import Ended, Job, Run, Strike, start
 from tests.conftest import topics_of
@@ -266,6 +266,18 @@ def judge(broker: LocalKafka, results: Sequence[Result]) -> None:
 
 
 def play(rung: Rung, wanted: Sequence[Cell]) -> list[Result]:
-    """The cells on a fresh broker of the rung."""
+    """The cells on a fresh broker of the rung. Those whose faults did not fire have shown nothing, and are played
+    again, once, with fewer beside them: nineteen jobs at their points together are late on a machine with other work.
+    """
     with rung.broker() as broker:
-        return Stage(rung, broker, wanted).play()
+        results = Stage(rung, broker, wanted).play()
+    missed = [each.cell for each in results if each.problems and all(map(_says_nothing, each.problems))]
+    if not missed:
+        return results
+    with rung.broker() as broker:
+        again = {each.cell: each for each in Stage(rung, broker, missed).play()}
+    return [again.get(each.cell, each) for each in results]
+
+
+def _says_nothing(problem: str) -> bool:
+    return problem.startswith(Kind.FAULT_NOT_FIRED.name)

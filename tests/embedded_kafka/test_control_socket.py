@@ -60,7 +60,7 @@ def test_a_socket_whose_path_is_too_long_is_its_owners_alone_too(tmp_path: Path,
         assert modes_while_it_runs(tmp_path / ("long" * 25)) == (0o600, 0o700)
 
 
-@pytest.mark.parametrize("before", [0o777, 0o755, 0o1777])
+@pytest.mark.parametrize("before", [0o755, 0o775, 0o2775])
 def test_a_data_directory_that_others_may_enter_stays_so_and_the_socket_is_out_of_their_reach(
     tmp_path: Path, before: int
 ) -> None:
@@ -69,6 +69,20 @@ def test_a_data_directory_that_others_may_enter_stays_so_and_the_socket_is_out_o
     directory.chmod(before)
     assert modes_while_it_runs(directory) == (0o600, 0o700)
     assert mode(directory) == before
+
+
+@pytest.mark.parametrize("before", [0o777, 0o1777])
+def test_a_data_directory_that_others_may_write_to_is_refused_and_stays_as_it_is(tmp_path: Path, before: int) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    directory.chmod(before)
+
+    with pytest.raises(
+        OptionsError, match=r"data belongs to another user, or others may write to it; nothing was started"
+    ):
+        modes_while_it_runs(directory)
+
+    assert mode(directory) == before and list(directory.iterdir()) == []
 
 
 def test_a_directory_for_the_socket_that_others_may_enter_is_closed_to_them(tmp_path: Path) -> None:

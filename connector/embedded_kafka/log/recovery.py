@@ -38,6 +38,7 @@ from embedded_kafka.log.segments import snapshot, swap
 from embedded_kafka.log.segments.files import LogFile, sync_directory, write_whole
 from embedded_kafka.log.segments.segment import Segment, file_path
 from kafka_core.errors import Fact, LogDamaged
+from kafka_core.own_directories import PRIVATE_DIRECTORY
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ class Recovered:
 def recover(directory: Path, interval_bytes: int, now_ms: int) -> Recovered:
     """Open the log in the directory, or create an empty one. LogDamaged names file and position, and means
     that nothing was changed."""
-    directory.mkdir(parents=True, exist_ok=True)
+    # Records are their broker's user's alone, also where the data directory was there and others may enter it.
+    directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     swap.settle(directory)
     clean_up_to = swap.clean_up_to(directory)
     start_offset = _start_offset(directory / START_OFFSET)

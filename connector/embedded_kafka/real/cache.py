@@ -13,14 +13,24 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.private import others_place
+
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$XDG_CACHE_HOME/kafka-eos`, or `~/.cache/kafka-eos`; it exists afterwards."""
+    """`$XDG_CACHE_HOME/kafka-eos`, or `~/.cache/kafka-eos`; it exists afterwards. LocalError where another user could
+    put jars into it: what is there runs.
+    """
     base = environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path is invalid and to be ignored.
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     path = root / "kafka-eos"
-    path.mkdir(parents=True, exist_ok=True)
+    place = others_place(path)
+    if place is not None:
+        raise LocalError(
+            f"downloads cannot be kept in {path}: {place} belongs to another user, or others may write to it, and what is kept there "
+            "runs; name another directory by XDG_CACHE_HOME, or take the right to write from others (chmod o-w)"
+        )
     return path
 
 

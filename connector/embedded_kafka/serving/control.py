@@ -26,11 +26,12 @@ from typing import Any
 from embedded_kafka.faults import last_counts
 from embedded_kafka.faults.fault import Fault, LeaderFault, asked_for
 from embedded_kafka.leader_views import take_stand
-from embedded_kafka.private import PRIVATE_DIRECTORY, make_private
+from embedded_kafka.private import make_private
 from embedded_kafka.refusals import Refused
 from embedded_kafka.serving.cluster import KafkaCluster
 from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_core.errors import ExactlyOnceError, OptionsError
+from kafka_core.own_directories import PRIVATE_DIRECTORY
 from kafka_core.values import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,8 @@ def _where(asked: dict[str, Any]) -> TopicPartition:
 
 
 def _make_private(directory: Path) -> None:
-    make_private(directory)
+    if not os.path.lexists(directory):
+        make_private(directory)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise OptionsError(

@@ -31,14 +31,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from kafka_core.own_directories import changeable_by_others
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _SOURCES = ("jit.py", "memory.py", "hashing.py", "kernels.py", "decoding.py")
 """Every module whose text ends up in machine code: a change to any of them must miss the cache. Numba itself
 checks only the file of the outermost function, so a changed helper in another file would go undetected."""
-
-_PRIVATE_DIRECTORY = 0o700
 
 
 def _sources_digest() -> str:
@@ -63,6 +63,8 @@ def _trusted() -> frozenset[int]:
     """The users who can make this process run what they like in any case: its own, root, and the owners of the
     directories that this program's text comes from (on YARN the node manager's user).
     """
+    if not hasattr(os, "getuid"):
+        return frozenset()
     owners = {os.getuid(), 0}
     for each in Path(os.path.realpath(__file__)).parents:
         # The path goes on inside of an archive.
@@ -72,30 +74,17 @@ def _trusted() -> frozenset[int]:
 
 
 def _theirs(found: os.stat_result, owners: frozenset[int]) -> bool:
-    return found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not owners or (found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def _made_safe(directory: Path) -> bool:
     """Make the directory where it is missing. Whether nobody but trusted users can put anything at its path or in it.
-
-    The path is without links. It is judged from the root down: what stands below a directory that others cannot change
-    stays what it was judged as, so there is no moment in between. Others may write to a directory above with the sticky
-    bit (/tmp): they cannot rename in it what is not theirs.
+    The path is without links.
     """
-    if not hasattr(os, "getuid"):
-        directory.mkdir(parents=True, exist_ok=True)
-        return True
     owners = _trusted()
-    for each in (*reversed(directory.parents), directory):
-        try:
-            found = each.lstat()
-        except FileNotFoundError:
-            each.mkdir(mode=_PRIVATE_DIRECTORY)
-            found = each.lstat()
-        is_shared = each != directory and found.st_uid in owners and bool(found.st_mode & stat.S_ISVTX)
-        if not stat.S_ISDIR(found.st_mode) or not (is_shared or _theirs(found, owners)):
-            return False
-    others_may_enter = found.st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    if changeable_by_others(directory, owners, by_groups=True) is not None:
+        return False
+    others_may_enter = directory.lstat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
     return not others_may_enter or all(_theirs(each.lstat(), owners) for each in directory.rglob("*"))
 
 
