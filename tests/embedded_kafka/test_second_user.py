@@ -4,6 +4,7 @@ nothing of his runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,23 +67,26 @@ print(json.dumps(as_user(VICTIM, lambda: ["kept", str(cache_dir())])))
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Path:
+def shared() -> Iterator[Path]:
     """As /tmp is."""
-    return shared_folder(tmp_path)
+    with shared_folder() as folder:
+        yield folder
 
 
 def test_a_broker_without_a_directory_of_its_own_shows_nothing(shared: Path) -> None:
-    said, places, inside, managed = play(BROKER, shared, "none")  # type: ignore[misc]
+    said, *seen = play(BROKER, shared, "none")  # type: ignore[misc]
 
-    assert said == "started" and places and inside, places
-    assert managed == []
+    assert said == "started", seen
+    places, inside, managed = seen
+    assert places and inside and managed == []
 
 
 def test_a_directory_below_one_that_all_may_write_to_is_made_and_shows_nothing(shared: Path) -> None:
-    said, _, inside, managed = play(BROKER, shared, shared / "kafka-data")  # type: ignore[misc]
+    said, *seen = play(BROKER, shared, shared / "kafka-data")  # type: ignore[misc]
 
-    assert said == "started" and inside
-    assert managed == []
+    assert said == "started", seen
+    _, inside, managed = seen
+    assert inside and managed == []
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o755, 0o700])
@@ -124,9 +128,11 @@ def test_a_directory_that_others_may_enter_shows_no_record(shared: Path) -> None
     """A group may write to it, as a umask of 002 makes it, and as Kubernetes mounts volumes."""
     ours = owned(shared / "kafka-data", VICTIM, 0o2775)
 
-    said, _, _, managed = play(BROKER, shared, ours, "open")  # type: ignore[misc]
+    said, *seen = play(BROKER, shared, ours, "open")  # type: ignore[misc]
 
-    assert said == "started" and next(ours.rglob("*.log"))
+    assert said == "started", seen
+    _, _, managed = seen
+    assert next(ours.rglob("*.log"))
     shown = {each.removeprefix(f"read {ours}/") for each in managed if each != f"listed {ours}"}
     assert shown <= {".lock", "meta.json", "leader-epochs.json", "latest_producer_id_block", "topics.json"}
 

@@ -8,10 +8,14 @@ Both users are forks of one process, because the interpreter itself may stand wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,16 +88,18 @@ def play(script: str, tmp: Path, *arguments: object, **environment: object) -> o
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def shared_folder(tmp_path: Path) -> Path:
-    """As /tmp is: everybody may make files in it, and rename only his own."""
-    for each in (tmp_path, *tmp_path.parents[:-1]):
-        # pytest's directories are root's alone.
-        if each.stat().st_mode & 0o777 == 0o700:
-            each.chmod(0o711)
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
+@contextlib.contextmanager
+def shared_folder() -> Iterator[Path]:
+    """As /tmp is: everybody may make files in it, and rename only his own. Its path is short, for a socket's."""
+    base = Path(tempfile.mkdtemp(prefix="two-"))
+    try:
+        base.chmod(0o711)
+        folder = base / "tmp"
+        folder.mkdir()
+        folder.chmod(0o1777)
+        yield folder
+    finally:
+        shutil.rmtree(base)
 
 
 def owned(folder: Path, user: int, mode: int) -> Path:

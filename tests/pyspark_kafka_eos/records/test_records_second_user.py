@@ -4,6 +4,7 @@ machine code is loaded from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,10 @@ def play(tmp: Path, **environment: object) -> tuple[str | None, list[str]]:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Path:
+def shared() -> Iterator[Path]:
     """As /tmp is."""
-    return shared_folder(tmp_path)
+    with shared_folder() as folder:
+        yield folder
 
 
 def test_a_temporary_directory_that_nobody_prepared_serves(shared: Path) -> None:
