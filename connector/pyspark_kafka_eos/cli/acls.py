@@ -10,10 +10,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.answering import answering
+from pyspark_kafka_eos.cli.given import ANY_PIPELINE
 from pyspark_kafka_eos.cli.parameters import ClusterParameters, OnePipeline, asking
 from pyspark_kafka_eos.operations import acls as rights
+from pyspark_kafka_eos.options import SinkOptions
 
 
 @asking
@@ -42,22 +45,39 @@ def acls(
         bool,
         typer.Option("--df-write", help="of a DataFrame's write; without a pipeline, of all such writes"),
     ] = False,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant", metavar="NAME", help="of all pipelines, topics and groups NAME.*, with the ledger NAME.ledger"
+        ),
+    ] = None,
 ) -> None:
-    """Print the commands that grant a principal the least rights of this pipeline. Asks no broker, changes nothing."""
+    """Print the commands that grant a principal the least rights of this pipeline, or of a tenant. Asks no broker,
+    changes nothing.
+    """
     with answering("acls", asked.as_json) as answer:
         given = asked.given()
         who, reads = rights.check_principal(principal), given.source_options
         shape: Literal["stream", "batch"] = "batch" if df_write else "stream"
-        sink = given.options(pipeline, shape) if given.writes or pipeline is not None else None
-        found = rights.needed(
-            sink,
-            reads,
-            outputs=output or [],
-            sources=source or [],
-            create=create,
-            doctor=checking,
-            df_write=df_write,
-        )
+        sink: SinkOptions | None
+        if tenant is not None:
+            if pipeline is not None or given.pipeline is not None or output or source or df_write:
+                raise OptionsError(
+                    "--tenant is for all pipelines of a tenant: leave out the pipeline, --output, --source and --df-write"
+                )
+            sink = given.options(ANY_PIPELINE)
+            found = rights.of_tenant(tenant, create=create, doctor=checking)
+        else:
+            sink = given.options(pipeline, shape) if given.writes or pipeline is not None else None
+            found = rights.needed(
+                sink,
+                reads,
+                outputs=output or [],
+                sources=source or [],
+                create=create,
+                doctor=checking,
+                df_write=df_write,
+            )
         if asked.as_json:
             answer(documents.acls(who, found))
         client = sink.client if sink is not None else reads.client if reads is not None else None

@@ -9,6 +9,7 @@ ALTER).
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def _transactions(sink: SinkOptions, *, create: bool, doctor: bool) -> Iterator[
     else:
         yield Acl(IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True)
     more = (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))
-    yield Acl(TOPIC, sink.ledger_topic, ("Read", "Write", *more), "the ledger")
+    yield Acl(TOPIC, sink.ledger_topic, ("Read", "Write", *more), "the ledger; Write is over all pipelines in it")
     if sink.scope == "batch":
         yield Acl(TOPIC, turns_topic(sink.ledger_topic), ("Read", "Write", *more), "transaction.scope=batch")
 
@@ -111,6 +112,42 @@ def _read(source: SourceOptions | None, unknown: list[str]) -> tuple[str, ...]:
         )
         return ()
     return (*source.subscribe, *sorted(source.assign or {}))
+
+
+_TENANT = re.compile(r"[A-Za-z0-9_-]{1,60}")
+"""Without a dot, so that no tenant's names begin with another one's and a dot."""
+
+
+def of_tenant(name: str, *, create: bool = False, doctor: bool = False) -> Needed:
+    """The rights of whoever has all names that begin with `<name>.`: topics, groups, pipelines, and a ledger of its
+    own. OptionsError for a name that could be the beginning of another tenant's names.
+    """
+    if not _TENANT.fullmatch(name):
+        raise OptionsError(
+            f"--tenant must be 1 to 60 of the characters A-Z a-z 0-9 _ - (no dot: acme's prefix would open acme.eu's names); it is {name[:80]!r}"
+        )
+    more = (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))
+    ledger = f"{name}.ledger"
+    acls = [
+        Acl(
+            TOPIC,
+            f"{name}.",
+            ("Read", "Write", *more),
+            f"sources, outputs and the ledger: ledger.topic={ledger}",
+            prefixed=True,
+        ),
+        Acl(IDS, f"{name}.", ("Write",), f"the transactions: pipeline={name}.<any>, of df.write too", prefixed=True),
+        Acl(
+            GROUP,
+            f"{name}.",
+            ("Read",),
+            "the sources' offsets: offsets.group is the pipeline by default",
+            prefixed=True,
+        ),
+    ]
+    if doctor:
+        acls.append(Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps"))
+    return Needed(tuple(acls), ())
 
 
 def check_principal(text: str) -> str:

@@ -120,11 +120,13 @@ def one_line(path: Path) -> str:
 @pytest.mark.parametrize("locked", [False, True])
 def test_texts_do_what_their_files_do(
     opened: Opened, authority: Authority, server: tuple[Path, Path], client: tuple[Path, Path],
-    shape: Callable[[Path], str], locked: bool,
+    shape: Callable[[Path], str], locked: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     listener = opened(tls=serving(server, clients=authority.file))
     key = encrypted(client[1], "opens it") if locked else client[1]
-    before = set(os.listdir("/tmp"))
+    # Of this process alone: others make files in /tmp at any time.
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
 
     connects(
         settings(
@@ -134,7 +136,7 @@ def test_texts_do_what_their_files_do(
         )
     )  # fmt: skip
 
-    assert not any(each.startswith("tmp") for each in set(os.listdir("/tmp")) - before)
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_text_that_is_no_pem_is_refused_and_not_repeated(

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pyspark_kafka_eos.cli.app import app
 from pyspark_kafka_eos.commit.dataframe_write import named
+from pyspark_kafka_eos.operations.acls import needed, of_tenant
 from pyspark_kafka_eos.options import SinkOptions
 
 BASE = ("-b", "b1:9092,b2:9092", "-o", "pipeline=pay", "--principal", "User:x y")
@@ -175,3 +178,54 @@ def test_without_the_flag_a_pipeline_is_asked_for() -> None:
 
     assert result.exit_code == 2
     assert "pipeline is missing" in result.output
+
+
+# ---- tenants
+
+
+def test_a_tenant_has_what_begins_with_its_name_and_a_dot() -> None:
+    found = json.loads(run("-b", "b1:9092", "--tenant", "acme", "--create", "--principal", "User:acme", "--json"))
+
+    assert [(each["resource"], each["name"], each["prefixed"], each["operations"]) for each in found["acls"]] == [
+        ("topic", "acme.", True, ["Read", "Write", "Create"]),
+        ("transactional-id", "acme.", True, ["Write"]),
+        ("group", "acme.", True, ["Read"]),
+    ]
+    assert "ledger.topic=acme.ledger" in found["acls"][0]["why"]
+
+
+TENANTS = st.text("abAB01_-", min_size=1, max_size=6)
+MEMBERS = st.text("abAB01_.-", min_size=1, max_size=8)
+
+
+@given(TENANTS, TENANTS, MEMBERS)
+def test_no_tenants_prefix_opens_another_ones_names(one: str, other: str, member: str) -> None:
+    assume(one != other)
+    theirs = SinkOptions.parse(
+        {
+            "kafka.bootstrap.servers": "b:1",
+            "topic": "t",
+            "pipeline": f"{other}.{member}",
+            "ledger.topic": f"{other}.ledger",
+        }
+    )
+    names = needed(theirs, None, outputs=[f"{other}.out"]).acls
+    opened = [each.name for each in of_tenant(one).acls if each.prefixed]
+
+    mine = [each.name for each in names if each.name != "t"]
+    assert not any(name.startswith(prefix) for name in mine for prefix in opened)
+    assert all(name.startswith(f"{other}.") for name in mine)
+
+
+@pytest.mark.parametrize("name", ["", "acme.eu", "a b", "x" * 61, "acme.", "é"])
+def test_a_tenant_whose_names_could_begin_anothers_is_wrong_usage(name: str) -> None:
+    result = CliRunner().invoke(app, ["acls", "-b", "b:9092", "--tenant", name])
+
+    assert result.exit_code == 2 and "no dot" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("words", [("-o", "pipeline=p"), ("--output", "t"), ("--source", "s"), ("--df-write",)])
+def test_a_tenant_stands_alone(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, ["acls", "-b", "b:9092", "--tenant", "acme", *words])
+
+    assert result.exit_code == 2 and "--tenant is for all pipelines" in " ".join(result.output.split())
