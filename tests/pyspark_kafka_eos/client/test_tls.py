@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
