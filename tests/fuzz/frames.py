@@ -89,7 +89,8 @@ class Frames:
 
     name = "requests"
     reads = "the embedded broker, requests of a client who may do everything"
-    most_mb = 64
+    most_mb = 128
+    """A request may have 100,000 elements: one with 90,000 has 10 MB itself, and 70 MB with the answer."""
     _who = Context(1, "me", "127.0.0.1")
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ _CLASSES = {
 
 _SAME_ESCAPES = frozenset("dDwWsSbBA123456789")
 _OUTSIDE_A_CLASS = frozenset("bBA123456789")
+_LAST_ASCII = "\x7f"
 _GROUPS = ("(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:")
 
 
@@ -41,6 +42,15 @@ def to_python(pattern: str) -> re.Pattern[str]:
     Spark looks for the pattern anywhere in the name, so `search` selects the same topics as Spark.
     """
     return re.compile(_Translation(pattern).run(), re.ASCII)
+
+
+def _in_class(character: str) -> str | None:
+    """What stands for a character in brackets; None for itself."""
+    if character > _LAST_ASCII:
+        # No name has it, nor anything behind it in a range; Python makes a table of 65,536 for each set with one.
+        return _LAST_ASCII
+    # Python warns of doubled signs, which may get a meaning in a later version.
+    return "\\" + character if character in "&~|" else None
 
 
 class _Translation:
@@ -147,6 +157,5 @@ class _Translation:
             if rest[0] == "\\":
                 self._out.append(self._escape(in_class=True))
             else:
-                # Python warns of doubled signs, which may get a meaning in a later version.
-                self._copy(rest[0], "\\" + rest[0] if rest[0] in "&~|" else None)
+                self._copy(rest[0], _in_class(rest[0]))
         raise ValueError("a [ that is not closed")

@@ -60,3 +60,22 @@ def test_a_pattern_finds_what_java_finds(pattern: str, found: list[str], not_fou
 def test_what_has_no_equal_is_refused_with_the_reason(pattern: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         to_python(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("^[8-\uffff]+$", "9a", True), ("^[8-\uffff]+$", "7", False), ("^[^é]$", "e", True), ("^[é-ü]$", "e", False),
+        ("^[aé]$", "a", True), ("^[aé]$", "e", False), ("^[a-é]+$", "az", True), ("^[a-é]+$", "A", False),
+    ],
+)  # fmt: skip
+def test_what_is_not_ascii_in_brackets_is_in_no_name_and_in_no_table(pattern: str, name: str, found: bool) -> None:
+    ours = to_python(pattern)
+
+    assert (ours.search(name) is not None) is found
+    assert ours.pattern.isascii()
+
+
+def test_a_range_that_begins_behind_its_end_is_refused_there_too() -> None:
+    with pytest.raises(ValueError, match="range"):
+        to_python("[é-a]")
