@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 PRIVATE_DIRECTORY = 0o700
@@ -41,8 +42,10 @@ def changeable_by_others(directory: Path, owners: Collection[int] = (), *, by_gr
         try:
             found = each.lstat()
         except FileNotFoundError:
-            each.mkdir(mode=PRIVATE_DIRECTORY)
-            each.chmod(PRIVATE_DIRECTORY)
+            # Another process may make it in this moment, which is judged like any.
+            with suppress(FileExistsError):
+                each.mkdir(mode=PRIVATE_DIRECTORY)
+                each.chmod(PRIVATE_DIRECTORY)
             found = each.lstat()
         is_shared = each != path and bool(found.st_mode & stat.S_ISVTX)
         is_theirs = found.st_uid in trusted and (is_shared or not found.st_mode & mask)
