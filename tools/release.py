@@ -35,11 +35,11 @@ def main() -> int:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as temporary:
-        archive = _built("sdist", ROOT, directory)
+        archive = built("sdist", ROOT, directory)
         with tarfile.open(archive) as file:
             file.extractall(temporary, filter="data")
         (sources,) = Path(temporary).iterdir()
-        wheel = _built("wheel", sources, directory)
+        wheel = built("wheel", sources, directory)
     bill = directory / f"{wheel.name.partition('-py3')[0]}.cdx.json"
     bill.write_text(written(wheel, ROOT / "requirements" / "product.txt"))
     made = (archive, wheel, bill)
@@ -49,13 +49,15 @@ def main() -> int:
     return 0
 
 
-def _built(kind: str, sources: Path, directory: Path) -> Path:
-    """By the back end itself, in a process of its own: nothing is fetched."""
+def built(kind: str, sources: Path, directory: Path) -> Path:
+    """What the build back end makes of the sources, in a process of its own, without anything being fetched. `kind`:
+    wheel or sdist. RuntimeError with the end of what it said, where it fails.
+    """
     ended = subprocess.run(
         [sys.executable, "-c", _BUILD, kind, directory], cwd=sources, capture_output=True, text=True, check=False
     )
     if ended.returncode:
-        raise SystemExit(ended.stderr[-3000:])
+        raise RuntimeError(ended.stderr[-3000:])
     return directory / ended.stdout.splitlines()[-1]
 
 

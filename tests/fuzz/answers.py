@@ -8,16 +8,12 @@ from typing import Any
 
 from kafka_core.errors import ExactlyOnceError
 from pyspark_kafka_eos.client.wire.answer_frames import BadAnswer
-from pyspark_kafka_eos.client.wire.conversation import Conversation as Talk
-from pyspark_kafka_eos.client.wire.conversation import Unanswered
-from pyspark_kafka_eos.records import decode_many, see
+from pyspark_kafka_eos.records.warm import warm
 from tests.fuzz.target import Stateless
-from tests.pyspark_kafka_eos.client.client_tools import fed
 from tests.pyspark_kafka_eos.client.hostile import mutations
-from tests.pyspark_kafka_eos.client.hostile.mutations import FETCH
-from tests.pyspark_kafka_eos.client.hostile.recording import Conversation, response_class
+from tests.pyspark_kafka_eos.client.hostile.reading import framed, read_answer
+from tests.pyspark_kafka_eos.client.hostile.recording import Conversation
 
-_ID = 7
 _MOST_BYTES = 16 << 20
 """Unpacked. With the 128 MiB that are the default, a case that unpacks to them takes half a second, as it has to."""
 
@@ -32,30 +28,22 @@ class Answers(Stateless):
 
     @cached_property
     def _said(self) -> list[Any]:
+        # Compiling takes seconds where nobody has before, and is no case's.
+        warm()
         mutations.prepare()
         return sorted({each for all_of_it in Conversation.load().said.values() for each in all_of_it})
 
     def made(self, chance: random.Random) -> Any:
         """An answer, changed: API, version, the pieces in which it arrives."""
         api, version, body = chance.choice(self._said)
-        frame = (4 + len(body)).to_bytes(4, "big") + _ID.to_bytes(4, "big") + body
-        sent = mutations.drawn(chance, api)(chance, frame, api, version)
+        sent = mutations.drawn(chance, api)(chance, framed(body), api, version)
         return api, version, list(sent.pieces)
 
     def played(self, case: Any) -> str:
         """Read as it arrives; what was fetched is decoded."""
-        api, version, pieces = case
-        talk = Talk("fuzz")
-        talk.unanswered.append(Unanswered(api, _ID, response_class(api)[version], None))
         try:
-            answers = [each for piece in pieces for each in fed(talk, piece)]
-            for _, answer in answers if api == FETCH else ():
-                for topic in answer.responses:
-                    for part in topic.partitions:
-                        seen = see(part.records or b"", 0, 100, (), committed=True)
-                        decode_many(seen.batches, max_bytes=_MOST_BYTES)
+            return read_answer(*case, _MOST_BYTES)
         except BadAnswer:
             return "refused"
         except ExactlyOnceError as error:
             return type(error).__name__
-        return "read" if answers else "incomplete"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from embedded_kafka.connections.connection import Connection
 from embedded_kafka.context import Context
@@ -25,6 +25,7 @@ from embedded_kafka.wire import server
 from embedded_kafka.wire.server import REQUESTS, MalformedRequest, response_class
 from tests.embedded_kafka.connections.test_hostile import originals
 from tests.fuzz.changes import changed_bytes, other_text
+from tests.fuzz.target import Stateless
 from tests.pyspark_kafka_eos.client.hostile.mutations import leaves, other_field
 
 _TOPICS = ("alive", "other")
@@ -84,7 +85,33 @@ class _Broker:
         shutil.rmtree(self._directory)
 
 
-class Frames:
+class _OnABroker(Stateless):
+    """What is played on a broker, which is started with the first case."""
+
+    def __init__(self) -> None:
+        self._broker: _Broker | None = None
+
+    def _config(self) -> BrokerConfig:
+        return BrokerConfig()
+
+    @property
+    def _running(self) -> _Broker:
+        if self._broker is None:
+            self._broker = _Broker(self._config())
+        return self._broker
+
+    @cached_property
+    def _originals(self) -> list[bytes]:
+        return originals()
+
+    def closed(self) -> None:
+        """Stop the broker."""
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+
+class Frames(_OnABroker):
     """As a client who may do everything."""
 
     name = "requests"
@@ -93,16 +120,6 @@ class Frames:
     """A request may have 100,000 elements: one with 90,000 has 10 MB itself, and 70 MB with the answer."""
     _who = Context(1, "me", "127.0.0.1")
 
-    def __init__(self) -> None:
-        self._broker: _Broker | None = None
-
-    def _config(self) -> BrokerConfig:
-        return BrokerConfig()
-
-    @cached_property
-    def _originals(self) -> list[bytes]:
-        return originals()
-
     def made(self, chance: random.Random) -> bytes:
         """A frame without its length."""
         frame = chance.choice(self._originals)[4:]
@@ -110,9 +127,7 @@ class Frames:
 
     def played(self, case: bytes) -> str:
         """Answered in a form that the API has, or refused."""
-        if self._broker is None:
-            self._broker = _Broker(self._config())
-        return str(self._broker.does(self._answered(self._broker.node, case)))
+        return str(self._running.does(self._answered(self._running.node, case)))
 
     async def _answered(self, node: Node, case: bytes) -> str:
         work = asyncio.ensure_future(node.answer(memoryview(case), lambda _client_id: self._who))
@@ -131,12 +146,6 @@ class Frames:
     def renewed(self) -> None:
         """A new broker: this one has what earlier cases made."""
         self.closed()
-
-    def closed(self) -> None:
-        """Stop the broker."""
-        if self._broker is not None:
-            self._broker.close()
-            self._broker = None
 
 
 class StrangersFrames(Frames):
@@ -239,20 +248,24 @@ def _message(chance: random.Random, message: bytes) -> bytes:
     return _framed(server.SaslAuthenticateRequest(version=chance.choice((0, 1, 2)), auth_bytes=message))
 
 
-class Connections:
+class Connections(_OnABroker):
     """Requests of a client who has not logged in, in pieces as a network makes them."""
 
     name = "connections"
     reads = "the embedded broker's connections before and in a login"
-    most_mb = 64
 
     def __init__(self) -> None:
-        self._broker: _Broker | None = None
-        self._users: Path | None = None
+        super().__init__()
+        self._users: IO[str] | None = None
 
-    @cached_property
-    def _originals(self) -> list[bytes]:
-        return originals()
+    def _config(self) -> BrokerConfig:
+        self._users = tempfile.NamedTemporaryFile("w", prefix="fuzz-users-")  # noqa: SIM115  until `closed`
+        json.dump(_USERS, self._users)
+        self._users.flush()
+        # No user of the loop's listener: the sessions are made here.
+        return BrokerConfig(security=SecurityConfig(
+            protocol="SASL_PLAINTEXT", mechanisms=",".join(_MECHANISMS), users_file=self._users.name,
+        ))  # fmt: skip
 
     def made(self, chance: random.Random) -> list[bytes]:
         """What arrives, piece by piece."""
@@ -282,14 +295,7 @@ class Connections:
 
     def played(self, case: list[bytes]) -> str:
         """The connection takes all of it, or closes; it never fails by an error of the broker."""
-        if self._broker is None:
-            self._users = Path(tempfile.mkstemp(prefix="fuzz-users-")[1])
-            self._users.write_text(json.dumps(_USERS))
-            # No user of the loop's listener: the sessions are made here.
-            self._broker = _Broker(BrokerConfig(security=SecurityConfig(
-                protocol="SASL_PLAINTEXT", mechanisms=",".join(_MECHANISMS), users_file=str(self._users),
-            )))  # fmt: skip
-        return str(self._broker.does(self._fed(self._broker.node, case)))
+        return str(self._running.does(self._fed(self._running.node, case)))
 
     async def _fed(self, node: Node, case: list[bytes]) -> str:
         failed: list[str] = []
@@ -319,16 +325,11 @@ class Connections:
         assert not failed, failed[0]
         return "logged in" if known else "closed" if transport.closed else "open"
 
-    def renewed(self) -> None:
-        """Nothing is left behind."""
-
     def closed(self) -> None:
         """Stop the broker."""
-        if self._broker is not None:
-            self._broker.close()
-            self._broker = None
+        super().closed()
         if self._users is not None:
-            self._users.unlink()
+            self._users.close()
 
 
 class _Watched:

@@ -21,10 +21,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from tests.fuzz.target import Target, seeded
+from tests.support.memory import forget_peak, peak_bytes, resident_bytes
 
 MOST_CPU_S = 1.0
 """Of one case."""
@@ -35,6 +35,7 @@ SILENT_FOR_S = 60.0
 GROWS_AT_MOST_MB = 32
 """From the first third of the blocks to the last. A leak of 100 bytes a case is found after 300,000 of them."""
 
+_MB = 1 << 20
 _BLOCK = 500
 _RENEWED_EVERY = 10
 _DEFECTS_KEPT = 20
@@ -94,17 +95,17 @@ def _played(made: type[Target], seed: int, seconds: float | None, cases: int | N
     until = None if seconds is None else time.monotonic() + seconds
     try:
         for block in _blocks(cases):
-            _forget_peak()
-            before = _status("VmRSS:")
+            forget_peak()
+            before = resident_bytes()
             for number in block:
                 at.value = number
                 _case(target, seed, number, told)
             # The first block loads and compiles what is loaded and compiled once.
-            peak = _status("VmHWM:") - before if resident else 0.0
+            peak = (peak_bytes() - before) / _MB if resident else 0.0
             told.peak_mb = max(told.peak_mb, peak)
             if peak > target.most_mb:
                 told.defects.append(f"cases {block.start} to {block.stop - 1}: {peak:.0f} MB more at a time")
-            resident.append(_status("VmRSS:"))
+            resident.append(resident_bytes() / _MB)
             pipe.send(told)
             if len(told.defects) >= _DEFECTS_KEPT or (until is not None and time.monotonic() > until):
                 break
@@ -159,14 +160,3 @@ def _judge_growth(told: Told, resident: list[float]) -> None:
     told.grown_mb = late - early
     if told.grown_mb > GROWS_AT_MOST_MB:
         told.defects.append(f"memory is not flat: it grew by {told.grown_mb:.0f} MB in {told.cases} cases")
-
-
-def _status(name: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    raise LookupError(name)
-
-
-def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")

@@ -13,14 +13,14 @@ import crc32c
 from embedded_kafka.log.records import EndMarker, encode_marker
 from kafka_core.compression import CODES
 from kafka_core.errors import ExactlyOnceError
-from pyspark_kafka_eos.records import control_marker, decode_chunks, digest_of, scan, see
+from pyspark_kafka_eos.records import BATCH_OVERHEAD_BYTES, control_marker, decode_chunks, digest_of, scan, see
+from pyspark_kafka_eos.records.warm import warm
 from tests.fuzz.changes import changed_bytes
 from tests.fuzz.target import Stateless
 from tests.pyspark_kafka_eos.records.record_rows import Row, batch_of
 
 _PAGE = mmap.PAGESIZE
 _ROOM = 1 << 20
-_HEAD = 61
 _MOST_BYTES = 1 << 22
 """Unpacked. The product's own limit, 128 MiB, is what `mutations.records` meets with its bombs."""
 _PROT_NONE = 0
@@ -71,6 +71,8 @@ class Records(Stateless):
 
     @cached_property
     def _batches(self) -> list[bytes]:
+        # Compiling takes seconds where nobody has before, and is no case's.
+        warm()
         return _batches()
 
     @cached_property
@@ -87,7 +89,7 @@ class Records(Stateless):
             limit = 1 << (8 * struct.calcsize(letter) - 1)
             struct.pack_into(letter, batch, at, chance.choice((0, -1, 1, limit - 1, -limit, 1 << 14, 3, 0x20, 0x30)))
         else:
-            batch[_HEAD:] = changed_bytes(chance, bytes(batch[_HEAD:]))
+            batch[BATCH_OVERHEAD_BYTES:] = changed_bytes(chance, bytes(batch[BATCH_OVERHEAD_BYTES:]))
         if chance.random() < 0.9:
             struct.pack_into(">i", batch, 8, len(batch) - 12)
         if chance.random() < 0.8:

@@ -56,7 +56,7 @@ def test_what_was_found_once_is_not_found_again(name: str, line: str) -> None:
 
 
 class Wrong(Stateless):
-    """Goes wrong in one of four ways."""
+    """Goes wrong, each in a way of its own."""
 
     name = "wrong"
     reads = "nothing"
@@ -66,7 +66,7 @@ class Wrong(Stateless):
         return chance.randrange(1_000)
 
     def played(self, case: int) -> str:
-        """As `kind` says, in a case of the later ones."""
+        """In case 7, or in all of them."""
         raise NotImplementedError
 
 

@@ -36,7 +36,8 @@ from tests.matrix.expected import PARTITIONS, TOPICS
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, Row, rows
 from tests.support.committed import committed
 from tests.support.made import today
-from tests.support.wheel import NOT_SOURCES, ROOT, SOURCES, built
+from tests.support.wheel import NOT_SOURCES, ROOT, SOURCES
+from tools.release import built
 
 PAGE = ROOT / "evidence" / "version-matrix.md"
 NOT_YET = "not run yet"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wheel import NOT_SOURCES, ROOT, built
+from tests.support.wheel import NOT_SOURCES, ROOT
+from tools.release import built
 
 
 @pytest.fixture(scope="session")

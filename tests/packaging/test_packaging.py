@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafka_eos.version import __version__
-from tests.support.wheel import built
 from tools.index_page import NOTE, README, index_page
+from tools.release import built
 
 ROOT = Path(__file__).parents[2]
 

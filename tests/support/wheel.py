@@ -2,7 +2,7 @@
 
 `python -m tests.support.wheel -m versions tests/pyspark_kafka_eos/spark` hands its arguments to pytest.
 
-Owns: building a wheel or a source distribution, an environment with the wheel, a copy of the tests with everything that
+Owns: an environment with the wheel, a copy of the tests with everything that
 they need besides the packages.
 Does not know: what the tests test.
 Invariants: the copy has no `connector`, so a module that the wheel lacks is missing; the packages that
@@ -22,6 +22,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from tests.support.quick_start import CLASSES
+from tools.release import built
 
 ROOT = Path(__file__).parents[2]
 NOT_SOURCES = (
@@ -32,22 +33,6 @@ NOT_SOURCES = (
 SOURCES = "connector"
 OURS = ("pyspark_kafka_eos", "embedded_kafka", "kafka_core", "__editable__", "__pycache__")
 """How the names begin that this project has in an environment."""
-
-
-_BUILD = """
-import sys
-from setuptools import build_meta
-print(getattr(build_meta, f"build_{sys.argv[1]}")(sys.argv[2]))
-"""
-
-
-def built(kind: str, sources: Path, directory: Path) -> Path:
-    """What the build back end makes of the sources, without anything being fetched. `kind`: wheel or sdist."""
-    ended = subprocess.run(
-        [sys.executable, "-c", _BUILD, kind, directory], cwd=sources, capture_output=True, text=True, check=False
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return directory / ended.stdout.splitlines()[-1]
 
 
 def link_packages(site: Path, only: Collection[str] | None = None) -> None:

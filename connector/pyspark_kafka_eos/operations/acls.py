@@ -35,6 +35,9 @@ class Acl:
     prefixed: bool = False
 
 
+_BY_DOCTOR = Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps")
+
+
 @dataclass(frozen=True)
 class Needed:
     """The rights of a pipeline. `unknown`: what cannot be told from the options, a sentence each."""
@@ -68,10 +71,15 @@ def needed(
             if not df_write:
                 acls += _offsets(sink, read, unknown)
         if doctor:
-            acls.append(Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps"))
+            acls.append(_BY_DOCTOR)
     why = "the source" if sink is None or not sink.transactional else "the source, and its offsets in the group"
     acls += [Acl(TOPIC, each, ("Read", *(("DescribeConfigs",) if doctor else ())), why) for each in read]
     return Needed(tuple(acls), tuple(unknown))
+
+
+def _more(*, create: bool, doctor: bool) -> tuple[str, ...]:
+    """On a ledger, beside reading and writing it."""
+    return (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))
 
 
 def _written(sink: SinkOptions, outputs: Sequence[str], unknown: list[str], *, doctor: bool) -> Iterator[Acl]:
@@ -90,7 +98,7 @@ def _transactions(sink: SinkOptions, *, create: bool, doctor: bool) -> Iterator[
         yield Acl(IDS, prefix_of(sink.pipeline), ("Write",), "the transactions of tasks and driver", prefixed=True)
     else:
         yield Acl(IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True)
-    more = (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))
+    more = _more(create=create, doctor=doctor)
     yield Acl(TOPIC, sink.ledger_topic, ("Read", "Write", *more), "the ledger; Write is over all pipelines in it")
     if sink.scope == "batch":
         yield Acl(TOPIC, turns_topic(sink.ledger_topic), ("Read", "Write", *more), "transaction.scope=batch")
@@ -126,7 +134,7 @@ def of_tenant(name: str, *, create: bool = False, doctor: bool = False) -> Neede
         raise OptionsError(
             f"--tenant must be 1 to 60 of the characters A-Z a-z 0-9 _ - (no dot: acme's prefix would open acme.eu's names); it is {name[:80]!r}"
         )
-    more = (*(("Create",) if create else ()), *(("DescribeConfigs",) if doctor else ()))
+    more = _more(create=create, doctor=doctor)
     ledger = f"{name}.ledger"
     acls = [
         Acl(
@@ -146,7 +154,7 @@ def of_tenant(name: str, *, create: bool = False, doctor: bool = False) -> Neede
         ),
     ]
     if doctor:
-        acls.append(Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps"))
+        acls.append(_BY_DOCTOR)
     return Needed(tuple(acls), ())
 
 

@@ -71,8 +71,8 @@ def _parsed(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe one, which lets a date or a number that is none out as Python's ValueError, and whose work grows
-    with the square of the brackets that are open.
+    """PyYAML's safe one, which lets a date or a number that is none out as Python's ValueError. With the brackets that
+    are open its work grows by their square, so it takes few.
     """
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  PyYAML's own name

@@ -74,7 +74,7 @@ def _trusted() -> frozenset[int]:
 
 
 def _theirs(found: os.stat_result, owners: frozenset[int]) -> bool:
-    return not owners or (found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _made_safe(directory: Path) -> bool:
@@ -84,7 +84,8 @@ def _made_safe(directory: Path) -> bool:
     owners = _trusted()
     if changeable_by_others(directory, owners, by_groups=True) is not None:
         return False
-    others_may_enter = directory.lstat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    # Without users there is nobody to tell apart.
+    others_may_enter = bool(owners) and directory.lstat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
     return not others_may_enter or all(_theirs(each.lstat(), owners) for each in directory.rglob("*"))
 
 

@@ -23,9 +23,6 @@ from pyspark_kafka_eos.client.net.network import Network
 from pyspark_kafka_eos.client.net.sessions import planned_ms
 from pyspark_kafka_eos.client.topic_info import PARTITIONS_AT_MOST, merged
 from pyspark_kafka_eos.client.wire.answer_frames import BadAnswer
-from pyspark_kafka_eos.client.wire.conversation import Conversation as Talk
-from pyspark_kafka_eos.client.wire.conversation import Unanswered
-from pyspark_kafka_eos.records import decode_many, see
 from tests.pyspark_kafka_eos.client.client_tools import fed
 from tests.pyspark_kafka_eos.client.hostile import mutations
 from tests.pyspark_kafka_eos.client.hostile.operations import (
@@ -37,23 +34,12 @@ from tests.pyspark_kafka_eos.client.hostile.operations import (
 )
 from tests.pyspark_kafka_eos.client.hostile.peer import Peer, Plan, Sent, settle
 from tests.pyspark_kafka_eos.client.hostile.play import Door, Player, doors, table
-from tests.pyspark_kafka_eos.client.hostile.recording import Conversation, decoded, encoded, response_class
+from tests.pyspark_kafka_eos.client.hostile.reading import framed, read_answer, talk_about
+from tests.pyspark_kafka_eos.client.hostile.recording import Conversation, decoded, encoded
 
 IN_MEMORY, PLAYED, LONG = 2_000, 120, 50_000
-CORRELATION_ID = 7
 NODE = 0
 FETCH, METADATA, DESCRIBE_CONFIGS = 1, 3, 32
-
-
-def talk_about(api: int, version: int) -> Talk:
-    """A connection's conversation with one request unanswered."""
-    talk = Talk("t")
-    talk.unanswered.append(Unanswered(api, CORRELATION_ID, response_class(api)[version], None))
-    return talk
-
-
-def framed(body: bytes) -> bytes:
-    return (4 + len(body)).to_bytes(4, "big") + CORRELATION_ID.to_bytes(4, "big") + body
 
 
 @pytest.mark.slow
@@ -62,7 +48,7 @@ def test_two_thousand_changed_answers_are_read_or_refused_within_their_memory() 
     mutations.prepare()
     outcomes: Counter[str] = Counter()
     for api, version, body in said:  # what is compiled at the first use is not the peer's
-        _read(api, version, Sent(framed(body)))
+        read_answer(api, version, [framed(body)])
     tracemalloc.start()
     try:
         for number in range(IN_MEMORY):
@@ -73,7 +59,7 @@ def test_two_thousand_changed_answers_are_read_or_refused_within_their_memory() 
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             try:
-                outcomes[_read(api, version, sent)] += 1
+                outcomes[read_answer(api, version, sent.pieces)] += 1
             except BadAnswer:
                 outcomes["refused"] += 1
             except ExactlyOnceError as error:
@@ -86,18 +72,6 @@ def test_two_thousand_changed_answers_are_read_or_refused_within_their_memory() 
         tracemalloc.stop()
 
     assert outcomes["read"] > 100 and outcomes["refused"] > 500 and outcomes["CorruptBatch"] > 20, outcomes
-
-
-def _read(api: int, version: int, sent: Sent) -> str:
-    talk = talk_about(api, version)
-    answers: list[tuple[Unanswered, Any]] = []
-    for piece in sent.pieces:
-        answers += fed(talk, piece)
-    for _, answer in answers if api == FETCH else ():
-        for topic in answer.responses:
-            for part in topic.partitions:
-                decode_many(see(part.records or b"", 0, 100, (), committed=True).batches)
-    return "read" if answers else "incomplete"
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, -(2**31), -1, 2_000_000_000])

@@ -38,6 +38,7 @@ from tests.pyspark_kafka_eos.client.hostile.recording import (
     name_of,
 )
 from tests.pyspark_kafka_eos.client.test_login import serving
+from tests.support.memory import forget_peak, peak_bytes, resident_bytes
 
 AT_MOST_S = 15.0
 """The longest operation here gives up after some five limits of 1.2 s; a busy machine needs some more."""
@@ -184,11 +185,11 @@ class Player:
         cluster = None if opening else self._cluster(door)
         told = self.told
         settle(door.peer, plan)
-        _reset_peak()
-        before_mb, began = _rss_mb(), time.monotonic()
+        forget_peak()
+        before, began = resident_bytes(), time.monotonic()
         outcome, error = self._carried_out(door, plan, cluster)
         took = time.monotonic() - began
-        grew = _peak_mb() - before_mb
+        grew = (peak_bytes() - before) / (1 << 20)
         settle(door.peer, None)
         told.cases += 1
         told.delivered += plan.delivered > 0
@@ -313,25 +314,6 @@ def _patiently(action: Callable[[], Any]) -> Any:
 
 def _never(frame: bytes, api: int, version: int) -> Any:
     raise AssertionError("no answer of this plan is changed")
-
-
-def _status(name: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def _rss_mb() -> float:
-    return _status("VmRSS:")
-
-
-def _peak_mb() -> float:
-    return _status("VmHWM:")
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def table(told: Told) -> str:
