@@ -114,6 +114,7 @@ DECISION = Decision(
     row_options=RowOptions("orders", "dead", "gzip", -1, 7, 8),
     number=12,
     planned_ms=1_700_000_000_100,
+    writers=(9_001, 9_002, 9_003),
 )  # fmt: skip
 _SMALL = Decision("totals", "q", 0, (), row_options=RowOptions("orders"))
 _MANIFEST = Manifest("ab" * 32, 3)
@@ -127,6 +128,7 @@ _NOTES: dict[str, notes.Note] = {
     "began": notes.Began("q", 3, adopted=True),
     "renamed": notes.Renamed("q", "sums"),
     "moved": notes.Moved(12),
+    "named": notes.Named((9_001, 9_003)),
     "part": notes.DecisionPart("ab" * 32, 4, '{"version":1,', "99"),
 }
 

@@ -40,6 +40,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.producer_states import States
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.session import SessionState
+from pyspark_kafka_eos.commit.ledger.arrived import require_arrived
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.markers import Mender
@@ -210,14 +211,15 @@ class Deciding:
 def write_decision(producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets) -> None:
     """Begin the producer's transaction and put the ledger record and the source offsets into it.
 
-    Returns once the broker has acknowledged all of it. DecisionBroken where the ledger takes no record of this
-    machine's time.
+    Returns once the broker has acknowledged all of it, and the ledger has its part. DecisionBroken where the ledger
+    takes no record of this machine's time.
     """
     try:
         producer.begin()
         ledger.add_decision(producer, decision)
         producer.send_offsets(group, offsets)
         producer.flush()
+        require_arrived(producer, ledger.topic)
     except WrongClock as error:
         raise _of_another_time(ledger, error) from error
 

@@ -60,6 +60,10 @@ TAKE_OVER_MS = 1_000
 0.1 s. Half would miss one on a slow link; double delays the retry of every batch whose decision timed out.
 """
 
+_SETTLES = 3
+"""How often a start looks for a decision without its marker: each time an older run may have decided since. It decides
+once in a batch, so a second look finds what the first one was too early for; half is one look, double adds nothing."""
+
 Write = Callable[[frozenset[int] | None], Sequence[Seal]]
 """Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
 
@@ -159,33 +163,54 @@ class Run:
         require_topic(self.cluster, self.options.dead_letter_topic)
         self.ledger.prepare()
         # First without fencing: a conflict found here leaves the rightful query running.
-        view = self.ledger.look()
-        first = view.newest
+        view = self._refuse_displaced(self.ledger.look())
+        first, writers = view.newest, admission.warn_of_writers(self.options, view)
         warnings = self._admit(first, batch_id, source_offsets)
         self.mender.finish(view)
         # Before the check for lost decisions: a decision whose marker is missing is not visible either.
-        self.mender.settle_decision(self.driver_id, self.options.offsets_group)
-        ids = self._slot_ids()
-        view = self.ledger.look()
+        ids, view = self._settled_ids()
         judged = (view.newest,) if view.open is None and self._refuse_lost_ledger(batch_id, ids, view) else None
-        self.producer.initialize()
+        driver = self.producer.initialize()
         # A run of scope=batch decides under this id, and takes it only after its own driver's id. An older
         # run that takes it back after this line finds that it no longer owns the driver's id.
-        self.transactions.init_producer_id(batch_transactional_id(self.options.pipeline), self.timeout_ms)
+        batch = self.transactions.init_producer_id(batch_transactional_id(self.options.pipeline), self.timeout_ms)
         self.require_ownership()
+        self.ledger.written_by(driver, batch)
         # From here on no older driver can decide; what the ledger contains now stays true.
-        view = self.ledger.settled()
+        view = self._refuse_displaced(self.ledger.settled())
+        if view.newest is None or view.known:
+            # What somebody else decides from here on counts for nothing. Beside a decision that is only believed, these
+            # are named before this run's own first one.
+            self.ledger.name_writers(driver, batch)
         self.newest, self.newest_ended = view.newest, view.ended
         if self.newest != first:
+            writers = admission.warn_of_writers(self.options, view)
             warnings = self._admit(self.newest, batch_id, source_offsets)
         if judged != (view.newest,):
             self._refuse_lost_ledger(batch_id, ids, view)
         self.warnings = (
             *warnings,
+            *writers,
             *admission.warn_of_another_topic(self.options, self.newest),
             *first_start.warn_of_gap(self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster),
         )
         return ids
+
+    def _settled_ids(self) -> tuple[dict[str, int], LedgerView]:
+        """The pipeline's ids, and the ledger with no decision that lacks its marker, as far as that can be had: an
+        older run may decide meanwhile, and what shows the outcome is gone once this run has the driver's id.
+        """
+        for _ in range(_SETTLES):
+            self.mender.settle_decision(self.driver_id, self.options.offsets_group)
+            ids = self._slot_ids()
+            view = self.ledger.look()
+            if view.open is None:
+                break
+        return ids, view
+
+    def _refuse_displaced(self, view: LedgerView) -> LedgerView:
+        admission.refuse_displaced(self.options, view)
+        return view
 
     def _admit(self, newest: Decision | None, batch_id: int, offsets: Sequence[str] | None) -> tuple[str, ...]:
         return admission.admit(self.options, self.query_id, newest, batch_id, offsets, self.offset_log)
@@ -330,7 +355,7 @@ class Run:
 
     def read_newest(self) -> None:
         """Read the newest decision; what an older process has open by then is ended first."""
-        view = self.ledger.settled()
+        view = self._refuse_displaced(self.ledger.settled())
         self.newest, self.newest_ended = view.newest, view.ended
 
     def decided(self, batch_id: int) -> Decision | None:
@@ -359,6 +384,7 @@ class Run:
 
     def decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:
         """The record that decides a batch with these seals."""
+        self.ledger.written_by(self.producer.session.identity)
         return Decision(
             pipeline=self.options.pipeline,
             query_id=self.query_id,
@@ -369,6 +395,7 @@ class Run:
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self.ledger.earlier(seals),
+            writers=self.ledger.writers,
             number=(self.newest.number if self.newest is not None else 0) + 1,
             warnings=(*self.warnings, *admission.warn_of_expired(seals)),
             traffic=Traffic.of_all(seal.traffic for seal in seals),

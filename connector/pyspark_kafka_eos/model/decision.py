@@ -45,6 +45,9 @@ def planned_ms(source_offsets: Sequence[str] | None) -> int | None:
     return source_offsets.planned_ms if isinstance(source_offsets, LoggedOffsets) else None
 
 
+_MOST_DECISIONS = 2**62
+"""No pipeline makes so many, and the decisions after a made up one still have room."""
+
 LEDGER_FORMAT_VERSION = 1
 """Version of the decision's JSON. Raised when another version's reader would misread a record."""
 
@@ -62,7 +65,8 @@ class Decision:
     `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `basis`: what they
     read and judged their rows by, likewise. `row_options`: the query's options that they had, likewise. `number`: how
     many decisions the pipeline has made with this one, repairs included; of two decisions in different partitions of
-    the ledger the higher one is the newer.
+    the ledger the higher one is the newer. `writers`: the producer ids that the pipeline's ids for decisions and notes
+    had then.
     """
 
     pipeline: str
@@ -81,6 +85,7 @@ class Decision:
     row_options: RowOptions = NO_ROW_OPTIONS
     number: int = 0
     planned_ms: int | None = None
+    writers: tuple[int, ...] = ()
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
@@ -155,6 +160,7 @@ class Decision:
             "decided_ms": self.decided_ms,
             "repaired": self.repaired,
             "number": self.number,
+            "writers": list(self.writers),
             "earlier": [[name, each.producer_id, each.epoch] for name, each in self.earlier],
             "warnings": list(self.warnings),
             "traffic": None if self.traffic is None else self.traffic.to_json(),
@@ -185,7 +191,8 @@ class Decision:
                 decided_ms=strict.time_ms(body["decided_ms"]),
                 connector_version=strict.text(body["connector_version"]),
                 repaired=strict.whole(body["repaired"]),
-                number=strict.whole(body["number"]),
+                number=strict.whole(body["number"], 0, _MOST_DECISIONS),
+                writers=tuple(strict.whole(each) for each in strict.several(body["writers"])),
                 earlier=_identities(body["earlier"]),
                 warnings=strict.texts(body["warnings"]),
                 traffic=Traffic.from_json(body["traffic"]),

@@ -1,4 +1,4 @@
-"""The grammar of transactional ids: `<pipeline>:<slot>`, `<pipeline>:driver`, `<pipeline>:batch`.
+"""The grammar of transactional ids: `<pipeline>:<slot>`, `<pipeline>:driver`, `<pipeline>:batch`, `<pipeline>:notes`.
 
 Invariants:
 - Every id that is made here parses to the parts that it was made of.
@@ -13,22 +13,25 @@ from dataclasses import dataclass
 
 DRIVER = "driver"
 BATCH = "batch"
+NOTES = "notes"
 
 SEPARATOR = ":"
 _SLOT = "[0-9]+"
-_ID = re.compile(rf"(?P<pipeline>.+){SEPARATOR}(?P<last>{_SLOT}|{DRIVER}|{BATCH})")
+_ID = re.compile(rf"(?P<pipeline>.+){SEPARATOR}(?P<last>{_SLOT}|{DRIVER}|{BATCH}|{NOTES})")
 
 
 @dataclass(frozen=True)
 class PipelineId:
-    """A transactional id that a pipeline uses. `last`: "driver", "batch", or the slot's number as it is written."""
+    """A transactional id that a pipeline uses. `last`: "driver", "batch", "notes", or the slot's number as it is
+    written.
+    """
 
     pipeline: str
     last: str
 
     @property
     def slot(self) -> int | None:
-        """The slot's number; None for the ids of the driver and of whole batches."""
+        """The slot's number; None for the ids of the driver, of whole batches and of notes."""
         return int(self.last) if self.last.isdigit() else None
 
 
@@ -52,6 +55,11 @@ def batch_transactional_id(pipeline: str) -> str:
     return f"{prefix_of(pipeline)}{BATCH}"
 
 
+def notes_transactional_id(pipeline: str) -> str:
+    """The id under which notes are written into the ledger, by whatever process has one to write."""
+    return f"{prefix_of(pipeline)}{NOTES}"
+
+
 def writing_ids(pipeline: str) -> str:
     """The pattern of the ids under which a pipeline writes records: those of its slots and of whole batches."""
     return rf"{re.escape(prefix_of(pipeline))}({_SLOT}|{BATCH})"
@@ -59,7 +67,7 @@ def writing_ids(pipeline: str) -> str:
 
 def all_ids(pipeline: str) -> str:
     """The pattern of all ids of a pipeline."""
-    return rf"{re.escape(prefix_of(pipeline))}({_SLOT}|{DRIVER}|{BATCH})"
+    return rf"{re.escape(prefix_of(pipeline))}({_SLOT}|{DRIVER}|{BATCH}|{NOTES})"
 
 
 def parse_transactional_id(text: str) -> PipelineId | None:

@@ -95,7 +95,9 @@ def _written(sink: SinkOptions, outputs: Sequence[str], unknown: list[str], *, d
 
 def _transactions(sink: SinkOptions, *, create: bool, doctor: bool) -> Iterator[Acl]:
     if sink.pipeline:
-        yield Acl(IDS, prefix_of(sink.pipeline), ("Write",), "the transactions of tasks and driver", prefixed=True)
+        yield Acl(
+            IDS, prefix_of(sink.pipeline), ("Write",), "the transactions of tasks, driver and notes", prefixed=True
+        )
     else:
         yield Acl(IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True)
     more = _more(create=create, doctor=doctor)

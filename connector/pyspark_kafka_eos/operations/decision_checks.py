@@ -21,6 +21,7 @@ from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import never_ended
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
+from pyspark_kafka_eos.commit.start.admission import warnings_of_writers
 from pyspark_kafka_eos.commit.stops import stop_error
 from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.model.said_times import span
@@ -53,6 +54,9 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
             f"batch {newest.batch_id} of query {newest.query_id} was decided {age} ago ({newest.records} records)",
             "start it from the checkpoint of that query; a new checkpoint needs adopt.checkpoint=true once", pipeline,
         )  # fmt: skip
+    # As the next start says it.
+    for warning in warnings_of_writers(options, view):
+        yield Check("ledger", "warn", warning, "docs/tenants.md says what Write on the ledger allows", pipeline)
     if view.open is not None and not view.settled:
         yield Check(
             "decision", "warn",

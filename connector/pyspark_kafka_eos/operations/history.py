@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +44,8 @@ _LONGEST_WINDOW = 6400
 class LedgerEntry:
     """One record of the ledger: its place, and its decision or why it cannot be read.
 
-    `open`: its transaction is neither committed nor aborted, so it is no decision yet.
+    `open`: its transaction is neither committed nor aborted, so it is no decision yet. `writer`: the producer id of its
+    transaction, None where it is in none.
     """
 
     pipeline: str
@@ -54,6 +55,7 @@ class LedgerEntry:
     decision: Decision | None
     problem: str = ""
     open: bool = False
+    writer: int | None = None
 
     @property
     def status(self) -> str:
@@ -111,6 +113,17 @@ def newest_first(
                     kept[record.pipeline] += 1
                     page.append(entry)
             yield sorted(page, key=lambda each: each.pipeline)
+
+
+def counted(entries: Sequence[LedgerEntry], known: Collection[int] | None) -> list[LedgerEntry]:
+    """The entries of a pipeline, oldest first, that a run would not pass over. `known`: the pipeline's producer ids,
+    None where nobody can tell. Older ones than its newest decision may be of ids that were replaced.
+    """
+    if known is None:
+        return list(entries)
+    own = [at for at, each in enumerate(entries) if each.writer in known and each.decision is not None]
+    newest = max(own, default=-1)
+    return [each for at, each in enumerate(entries) if each.writer in known or (at < newest and not each.problem)]
 
 
 def newest_of_each(pages: Iterable[list[LedgerEntry]]) -> dict[str, list[LedgerEntry]]:
@@ -182,6 +195,7 @@ class _Record:
     value: bytes | None
     open: bool
     kind: str = ""
+    writer: int | None = None
 
     @property
     def tombstone(self) -> bool:
@@ -199,7 +213,8 @@ class _Record:
                 problem = f"it is a decision of pipeline {said.pipeline!r}"
         except LedgerUnreadable as error:
             problem = error.message
-        return LedgerEntry(self.pipeline, self.where, self.offset, self.written_ms, decision, problem, open=self.open)
+        place = (self.pipeline, self.where, self.offset, self.written_ms)
+        return LedgerEntry(*place, decision, problem, open=self.open, writer=self.writer)
 
 
 class _Behind:
@@ -239,12 +254,13 @@ class _Behind:
                 self._ended.add((record.pipeline, note))
                 return None
             if not isinstance(note, Settled | SettledInParts):
-                return LedgerEntry(*place, None, "it is another note than its key says")
+                return LedgerEntry(*place, None, "it is another note than its key says", writer=record.writer)
             self._settled.add((record.pipeline, note.offset))
             decision = settled_in(cluster, record.where, record.pipeline, record.offset, note)
         except LedgerUnreadable as error:
-            return LedgerEntry(*place, None, error.message)
-        return LedgerEntry(record.pipeline, record.where, note.offset, record.written_ms, decision)
+            return LedgerEntry(*place, None, error.message, writer=record.writer)
+        place = (record.pipeline, record.where, note.offset, record.written_ms)
+        return LedgerEntry(*place, decision, writer=record.writer)
 
 
 def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> list[_Record]:
@@ -279,10 +295,11 @@ def _records(where: TopicPartition, batches: list[Batch], lower: int, upper: int
     if not batches:
         return
     rows: DecodedBatch = decode_many(batches, include_headers=False)
-    columns = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, rows.timestamp_ms, strict=True)
-    for key, value, offset, written_ms in columns:
+    writers = [info.producer_id if info.transactional else None for info, _ in batches for _ in range(info.count)]
+    columns = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, rows.timestamp_ms, writers, strict=True)
+    for key, value, offset, written_ms, writer in columns:
         if not lower <= offset < upper:
             continue
         pipeline, _, kind = (key or b"").decode("utf-8", "replace").partition("/")
         if kind in ("", ENDED, SETTLED):
-            yield _Record(pipeline, where, int(offset), int(written_ms), value, unended, kind)
+            yield _Record(pipeline, where, int(offset), int(written_ms), value, unended, kind, writer)

@@ -28,6 +28,7 @@ from pyspark_kafka_eos.commit.open_parts import open_parts
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.commit.stops import how_to_abort
 from pyspark_kafka_eos.model import Decision, Seal, all_ids, parse_transactional_id
+from pyspark_kafka_eos.model.ids import BATCH, DRIVER, NOTES
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Leftover:
 
     @property
     def last(self) -> str:
-        """The last part of the id: the slot's number, "driver" or "batch"; empty where the id belongs to no
+        """The last part of the id: the slot's number, "driver", "batch" or "notes"; empty where the id belongs to no
         pipeline.
         """
         parsed = parse_transactional_id(self.transactional_id)
@@ -112,7 +113,8 @@ def find_leftovers(
     ended: bool = False,
     look: Look | None = None,
 ) -> list[Leftover]:
-    """Every transactional id of a pipeline that the coordinators list or the decision names: driver, batch, then slots.
+    """Every transactional id of a pipeline that the coordinators list or the decision names: driver, batch, notes, then
+    slots. That of the notes only while something is open under it.
 
     `ended`: a note in the ledger states that every marker of the decision was seen, so it is not proven again. `look`:
     at the pipeline's ledger. BrokerUnavailable where a coordinator cannot be asked: nothing is concluded from a part of
@@ -138,7 +140,7 @@ def find_leftovers(
         )
         for name, view in views.items()
     ]
-    return sorted(found, key=_order)
+    return sorted((each for each in found if each.last != NOTES or each.unsettled), key=_order)
 
 
 def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list[Leftover]:
@@ -215,8 +217,8 @@ def pipeline_of(transactional_id: str) -> str | None:
 
 
 def _order(each: Leftover) -> tuple[int, int]:
-    named = {"driver": 0, "batch": 1}
-    return (named[each.last], 0) if each.last in named else (2, int(each.last))
+    named = {DRIVER: 0, BATCH: 1, NOTES: 2}
+    return (named[each.last], 0) if each.last in named else (3, int(each.last))
 
 
 def _open(view: TransactionView) -> bool:

@@ -15,7 +15,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.operations.audit import Audit, History, prove, without_replaced
-from pyspark_kafka_eos.operations.history import LedgerEntry, newest_first, newest_of_each
+from pyspark_kafka_eos.operations.history import LedgerEntry, counted, newest_first, newest_of_each
 from pyspark_kafka_eos.operations.standing import newest_decided
 
 _FURTHER = 100
@@ -40,7 +40,9 @@ def prove_newest(
 
     def newer(name: str) -> Sequence[Decision]:
         found = newest_of_each(newest_first(cluster, ledger, name, 2 * last + _FURTHER)).get(name, [])
-        known, noted = _known(found), Ledger(cluster, ledger, name).look().newest
+        at = Ledger(cluster, ledger, name)
+        noted = at.look().newest
+        known = _known(counted(found, at.producer_ids))
         return known if noted is None or noted in known else [*known, noted]
 
     entries = newest_of_each(newest_first(cluster, ledger, pipeline, 2 * last))
@@ -48,7 +50,9 @@ def prove_newest(
     problems: dict[str, str] = {}
     for name, own in entries.items():
         try:
-            histories.append(_history(own, newest_decided(cluster, Ledger(cluster, ledger, name)), last))
+            at = Ledger(cluster, ledger, name)
+            newest = newest_decided(cluster, at)
+            histories.append(_history(counted(own, at.producer_ids), newest, last))
         except LedgerUnreadable as error:
             if pipeline is not None:
                 raise

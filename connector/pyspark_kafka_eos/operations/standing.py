@@ -27,7 +27,7 @@ from pyspark_kafka_eos.commit.ledger.reader import LedgerView
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.markers import Mender
 from pyspark_kafka_eos.commit.start import admission, first_start
-from pyspark_kafka_eos.model import Decision, batch_transactional_id, driver_transactional_id
+from pyspark_kafka_eos.model import Decision, batch_transactional_id, driver_transactional_id, writing_ids
 from pyspark_kafka_eos.operations.leftovers import own_ids
 from pyspark_kafka_eos.options import SinkOptions
 
@@ -84,7 +84,7 @@ def lost_ledger(
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
     before = look(ledger)
     known = sorted(own_ids(cluster, pipeline))
-    shown = _committed(cluster, [name for name in known if name != driver_transactional_id(pipeline)])
+    shown = _committed(cluster, [name for name in known if re.fullmatch(writing_ids(pipeline), name)])
     # Read again after the coordinators' answers: a driver that is at work decides before it ends. Where it has
     # decided in between, the answers belong to neither look, and a ledger that grows has lost nothing.
     view = look(ledger)

@@ -51,11 +51,41 @@ def rows_of(*runs: dict[str, Any]) -> Counter[str]:
 
 
 def put(broker: AnyKafka, settings: dict[str, Any], value: bytes | None) -> None:
-    """Write under the pipeline's key into the ledger, as any client can: without a transaction."""
+    """Write under the pipeline's key into the ledger, under one of the pipeline's own ids: a record that counts."""
+    pipeline = settings["options"]["pipeline"]
+    producer = its_own(broker, pipeline)
+    producer.produce(LEDGER, key=pipeline, value=value)
+    producer.commit_transaction(WITHIN_S)
+
+
+def its_own(broker: AnyKafka, pipeline: str) -> Producer:
+    """Another version of the connector, as far as brokers and readers of the ledger see."""
     producer = Producer(
-        # The partition that Java's clients, and so the connector, choose for a key.
-        {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", "acks": "all"}
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            # The partition that Java's clients, and so the connector, choose for a key.
+            "partitioner": "murmur2_random",
+            "transactional.id": f"{pipeline}:notes",
+        }
     )
+    producer.init_transactions(WITHIN_S)
+    producer.begin_transaction()
+    return producer
+
+
+def put_everywhere(broker: AnyKafka, pipeline: str, key: str, value: bytes | None) -> None:
+    """The same into every partition of the ledger: a note is in that of its pipeline, whose name its key only begins
+    with.
+    """
+    producer = its_own(broker, pipeline)
+    for number in producer.list_topics(LEDGER, timeout=WITHIN_S).topics[LEDGER].partitions:
+        producer.produce(LEDGER, key=key, value=value, partition=number)
+    producer.commit_transaction(WITHIN_S)
+
+
+def put_as_a_stranger(broker: AnyKafka, settings: dict[str, Any], value: bytes | None) -> None:
+    """Write under the pipeline's key into the ledger, as any client can: without a transaction."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", "acks": "all"})
     failures: list[object] = []
     producer.produce(
         LEDGER,
@@ -65,16 +95,6 @@ def put(broker: AnyKafka, settings: dict[str, Any], value: bytes | None) -> None
     )
     assert producer.flush(WITHIN_S) == 0
     assert not failures
-
-
-def put_everywhere(broker: AnyKafka, key: str, value: bytes | None) -> None:
-    """The same into every partition of the ledger: a note is in that of its pipeline, whose name its key only begins
-    with.
-    """
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for number in producer.list_topics(LEDGER, timeout=WITHIN_S).topics[LEDGER].partitions:
-        producer.produce(LEDGER, key=key, value=value, partition=number)
-    assert producer.flush(WITHIN_S) == 0
 
 
 def newest_value(broker: AnyKafka, settings: dict[str, Any]) -> bytes:
@@ -182,7 +202,7 @@ def test_a_note_of_a_newer_version_is_refused_and_nothing_changes(broker: AnyKaf
     assert run_child(settings, "before-end").exitcode == -signal.SIGKILL
     note = {"version": NOTE_VERSION + 1, "note": kind.partition("/")[0], "of": "tomorrow"}
     key = f"{settings['options']['pipeline']}/{kind}"
-    put_everywhere(broker, key, json.dumps(note).encode())
+    put_everywhere(broker, settings["options"]["pipeline"], key, json.dumps(note).encode())
     options = SinkOptions.parse(settings["options"])
     names = [f"{options.pipeline}:{slot}" for slot in range(len(settings["rows"]))]
     cluster = Cluster(options.client)

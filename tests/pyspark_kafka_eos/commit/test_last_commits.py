@@ -6,7 +6,7 @@ Each history ends with a restart of which neighbours have moved every note out o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from kafka_core import runtime
 from kafka_core.errors import PipelineConflict
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.writing.appending import append_record
-from pyspark_kafka_eos.commit import handover as ho
 from pyspark_kafka_eos.commit.ledger import reader
 from pyspark_kafka_eos.commit.ledger.notes import Ended, to_bytes
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
@@ -25,24 +24,14 @@ from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations import decision_checks
-from pyspark_kafka_eos.options import SinkOptions
-from tests.pyspark_kafka_eos.commit.fakes import LEDGER, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
-
-OPTIONS = {
-    "kafka.bootstrap.servers": "memory:1",
-    "pipeline": PIPELINE,
-    "topic": "out",
-    "ledger.topic": LEDGER,
-    "transaction.margin.ms": "500",
-}
+from tests.pyspark_kafka_eos.commit.fakes import DRIVER, LEDGER, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
+from tests.pyspark_kafka_eos.commit.ways import WAYS, InOneProcess, Slots, Way, lines, options, play, seals_of
 
 BOTH = {0: 1, 1: 1}
 """A slot's records in two partitions, so that a marker may be missing in one of them."""
 
 WINDOW = 4
 """Offsets of the ledger that a start reads at first, so that few neighbours move a note out of sight."""
-
-Slots = Mapping[int, Mapping[int, int]]
 
 
 @pytest.fixture(autouse=True)
@@ -53,79 +42,6 @@ def one_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     runtime.forget(runtime.process_id())
     yield
     runtime.forget(runtime.process_id())
-
-
-def options(**more: str) -> SinkOptions:
-    return SinkOptions.parse(OPTIONS | {name.replace("__", "."): value for name, value in more.items()})
-
-
-def seals_of(world: World, slots: Slots) -> list[Seal]:
-    """Three tasks; those without rows seal as empty."""
-    return [
-        world.slot(slot, slots[slot]) if slot in slots else Seal(f"{PIPELINE}:{slot}", slot, None, 2)
-        for slot in range(3)
-    ]
-
-
-def lines(batch_id: int) -> tuple[str, ...]:
-    return (f"offsets of batch {batch_id}",)
-
-
-def play(world: World, driver: PerTask, batch_id: int, slots: Slots) -> None:
-    def write(only: frozenset[int] | None) -> list[Seal]:
-        driver.plan(batch_id, only)
-        return seals_of(world, slots)
-
-    driver.process(batch_id, write, lines(batch_id), {SOURCE: batch_id + 1})
-
-
-class InOneProcess:
-    """foreachBatch: one process for all batches of a run."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.driver: PerTask | None = None
-
-    def batch(self, batch_id: int, slots: Slots) -> None:
-        if self.driver is None:
-            self.driver = PerTask(Run(self.world.cluster, options(), "query"))
-            assert self.driver.start(batch_id, None, lines(batch_id)) is None
-        play(self.world, self.driver, batch_id, slots)
-
-    def restart(self) -> None:
-        self.world.fresh_process()
-        self.driver = None
-
-
-class HandedOver:
-    """By format: one process begins a batch, another ends it. `forgets`: neither keeps anything between two batches."""
-
-    def __init__(self, world: World, *, forgets: bool = False) -> None:
-        self.world = world
-        self.forgets = forgets
-
-    def batch(self, batch_id: int, slots: Slots) -> None:
-        cluster = self.world.cluster
-        _, handover = ho.begin(cluster, options(), "query", batch_id, lines(batch_id))
-        if self.forgets:
-            self.restart()
-        seals = seals_of(self.world, slots)
-        ho.finish(self.world.cluster, options(), handover, seals, lines(batch_id), {SOURCE: batch_id + 1})
-        if self.forgets:
-            self.restart()
-
-    def restart(self) -> None:
-        runtime.forget(runtime.process_id())
-        self.world.fresh_process()
-
-
-WAYS: dict[str, Callable[[World], InOneProcess | HandedOver]] = {
-    "foreachBatch": InOneProcess,
-    "format": HandedOver,
-    "format, other processes": lambda world: HandedOver(world, forgets=True),
-}
-
-Way = InOneProcess | HandedOver
 
 
 @pytest.fixture(params=WAYS)
@@ -297,3 +213,23 @@ def test_an_adopted_pipeline_starts_without_the_option_from_then_on(world: World
     play(world, driver, 1, {0: {0: 1}})
 
     starts_again(world, way, 2)
+
+
+def test_what_an_older_run_decides_while_the_next_one_looks_is_settled_before_the_fence(world: World) -> None:
+    """The broker forgets its marker, and what shows the outcome is gone once the next run has the driver's id."""
+    other = PerTask(Run(world.cluster, options(), "query"))
+    assert other.start(0, None, lines(0)) is None
+    later = PerTask(Run(NodeCluster(world.kafka), options(), "query"))
+    forgotten: list[Fault] = []
+
+    def decides() -> None:
+        forgotten.append(world.kafka.forget_marker(world.where, DRIVER))
+        play(world, other, 0, {0: {0: 1}})
+
+    between = world.kafka.fault("ListTransactions", decides)
+
+    report = later.start(0, None, lines(0))
+
+    assert (between.fired, forgotten[0].fired) == (1, 1)
+    assert report is not None and report.resumed
+    assert len(world.shown(OUTPUT[0])) == 1

@@ -183,7 +183,11 @@ def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(world: W
 def test_a_mending_is_noted_before_it_holds_anything(world: World) -> None:
     seal = with_a_missing_marker(world)
     noted_before: list[bool] = []
-    held = world.kafka.fault("AddPartitionsToTxn", lambda: noted_before.append(MENDING_KEY in world.ledger_keys()))
+    held = world.kafka.fault(
+        "AddPartitionsToTxn",
+        lambda: noted_before.append(MENDING_KEY in world.ledger_keys()),
+        matches=lambda asked: asked.v3_and_below_transactional_id == NAME,
+    )
 
     world.mender.await_markers([seal], commit=True)
 
@@ -270,7 +274,9 @@ def test_a_mending_of_a_batch_that_has_ended_is_left_alone(world: World) -> None
 
 def test_a_mending_without_a_definite_end_is_an_unknown_outcome(world: World) -> None:
     seal = with_a_missing_marker(world)
-    lost = world.kafka.fault("EndTxn", "drop-request", times=10_000)
+    lost = world.kafka.fault(
+        "EndTxn", "drop-request", times=10_000, matches=lambda asked: asked.transactional_id == NAME
+    )
 
     with pytest.raises(OutcomeUnknown, match="got no definite answer"):
         world.mender.await_markers([seal], commit=True)
@@ -359,7 +365,11 @@ def decide_without_a_marker(world: World, *, commit: bool = True, seals: tuple[S
 def test_a_decision_whose_marker_is_missing_is_noted_as_settled_before_anything_is_sent(world: World) -> None:
     decide_without_a_marker(world)
     noted_before: list[bool] = []
-    sent = world.kafka.fault("InitProducerId", lambda: noted_before.append(SETTLED_KEY in world.ledger_keys()))
+    sent = world.kafka.fault(
+        "InitProducerId",
+        lambda: noted_before.append(SETTLED_KEY in world.ledger_keys()),
+        matches=lambda asked: asked.transactional_id == DRIVER,
+    )
 
     world.mender.settle_decision(DRIVER, GROUP)
 

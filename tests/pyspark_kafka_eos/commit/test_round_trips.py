@@ -43,7 +43,8 @@ WRITTEN: dict[tuple[str, int], Requests] = {
 """What the tasks take, each with one batch of records for one partition, one after the other."""
 
 _CHECKED_AND_DECIDED = {
-    "DescribeProducers": 2,
+    # Before the decision, whether it is there once it is acknowledged, and for the markers.
+    "DescribeProducers": 3,
     "DescribeTransactions": 1,
     # Where the logs begin: no answer that a batch waits for anyway has it. On its way beside the two questions before
     # the decision.
@@ -51,16 +52,16 @@ _CHECKED_AND_DECIDED = {
     "Produce": 2,
     "TxnOffsetCommit": 1,
 }
-_ADDED = {"AddOffsetsToTxn": 1, "AddPartitionsToTxn": 1}
+_ADDED = {"AddOffsetsToTxn": 1, "AddPartitionsToTxn": 2}
 
 COMMITTED: dict[tuple[str, int], Requests] = {
-    ("task", 2): {**_CHECKED_AND_DECIDED, "EndTxn": 5},
-    ("task", 1): {**_CHECKED_AND_DECIDED, **_ADDED, "EndTxn": 5, "InitProducerId": 1},
-    ("batch", 2): {**_CHECKED_AND_DECIDED, "EndTxn": 1},
-    ("batch", 1): {**_CHECKED_AND_DECIDED, **_ADDED, "EndTxn": 1},
+    ("task", 2): {**_CHECKED_AND_DECIDED, "EndTxn": 6},
+    ("task", 1): {**_CHECKED_AND_DECIDED, **_ADDED, "EndTxn": 6, "InitProducerId": 2},
+    ("batch", 2): {**_CHECKED_AND_DECIDED, "EndTxn": 2},
+    ("batch", 1): {**_CHECKED_AND_DECIDED, **_ADDED, "EndTxn": 2, "InitProducerId": 1},
 }
 """What the driver takes from the last seal on until the batch is done. Of the two Produce one has the decision, one the
-note that it is ended.
+note that it is ended, in a transaction of its own.
 """
 
 NOT_COUNTED = "Fetch"

@@ -195,8 +195,10 @@ def test_a_mending_whose_end_is_refused_after_its_answer_was_lost_is_unknown(bro
     mender = Mender(cluster, Ledger(cluster, "exactly-once-ledger", settings["options"]["pipeline"]), 60_000)
     Ledger(cluster, "exactly-once-ledger", "mended").prepare()
     # Found before the fault: the first search is not to be refused.
-    Transactions(cluster).init_producer_id(name, 60_000)
-    lost = broker.fault("EndTxn", "drop-answer")
+    for each in (name, f"{settings['options']['pipeline']}:notes"):
+        Transactions(cluster).init_producer_id(each, 60_000)
+    # The first one is that of the note.
+    lost = broker.fault("EndTxn", "drop-answer", skip=1)
     refused = broker.fault("FindCoordinator", "error", code=NO_RIGHT, times=MANY)
 
     with pytest.raises(OutcomeUnknown, match="got no definite answer"):

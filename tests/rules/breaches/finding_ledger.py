@@ -1,4 +1,4 @@
-"""Breaches of: two readers of one ledger (findings L1 to L7)."""
+"""Breaches of: two readers of one ledger (findings L1 to L9)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ TOPIC = "pyspark_kafka_eos.commit.ledger.topic"
 HISTORY = "pyspark_kafka_eos.operations.history"
 STANDING = "pyspark_kafka_eos.operations.standing"
 STRICT = "pyspark_kafka_eos.model.strict"
+READER = "pyspark_kafka_eos.commit.ledger.reader"
 
 CARRIED_ON = "L1: What a mending left an id at"
 EVERY_NOTE = "L1: Before anybody is accused"
@@ -16,6 +17,8 @@ TOMBSTONE = "L4: A tombstone"
 TAIL = "L5: A ledger that lost its tail"
 READ_STRICTLY = "L6: A record that anybody"
 PENDING = "L7: A decided batch that the next run"
+ITS_OWN = "L8: A record counts where a producer id of its pipeline"
+BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
 
 BREACHES = {
     CARRIED_ON: (
@@ -61,7 +64,7 @@ BREACHES = {
         ),
         Planted(
             "a decision that lives in a note only is not shown", f"{HISTORY}:_Behind._of_a_note",
-            "return LedgerEntry(record.pipeline, record.where, note.offset, record.written_ms, decision)", "return None",
+            "return LedgerEntry(*place, decision, writer=record.writer)", "return None",
         ),
     ),
     "L3: A batch that is ended": (
@@ -72,7 +75,7 @@ BREACHES = {
     ),
     TOMBSTONE: (
         Planted(
-            "a run takes a tombstone for a decision that it cannot read", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader._view",
+            "a run takes a tombstone for a decision that it cannot read", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader.view",
             "gone = newest is not None and newest.value is None", "gone = False",
         ),
         Planted(
@@ -84,7 +87,7 @@ BREACHES = {
             "if name in self._forgotten:", "if record.tombstone:",
         ),
         Planted(
-            "what is behind a tombstone is no pipeline either", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader._view",
+            "what is behind a tombstone is no pipeline either", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader.view",
             "gone = False", "pass",
         ),
     ),
@@ -130,5 +133,31 @@ BREACHES = {
             "it is DecisionBroken, which restarts do not help", "pyspark_kafka_eos.commit.handover.phases:_Written.__call__",
             "raise RepairPending(", 'raise __import__("kafka_core.errors").errors.DecisionBroken(',
         ),
+    ),
+    ITS_OWN: (
+        Planted(
+            "whoever wrote a decision, it counts", f"{READER}:LedgerReader._own",
+            "if each.value is None or each.writer in known", "",
+        ),
+        Planted(
+            "whoever wrote a note, it counts", f"{READER}:LedgerReader._ours",
+            "if record.writer in self._writers.producer_ids:", "if True:",
+        ),
+        Planted(
+            "what was acknowledged is taken for written", "pyspark_kafka_eos.commit.ledger.arrived:require_arrived",
+            "if not _is_there(", "if False and not _is_there(",
+        ),
+        Planted(
+            "a new producer id is used before the ledger names it", f"{TOPIC}:Ledger._name",
+            "if decision.number > 1:", "if False:",
+        ),
+        Planted("a stranger's record stops `verify`", f"{HISTORY}:counted", "if known is None:", "if True:"),
+        Planted(
+            "nobody is told that the writer is unknown", "pyspark_kafka_eos.commit.start.admission:warnings_of_writers",
+            "if view.newest is not None and not view.known and", "if False and",
+        ),
+    ),
+    BEFORE_THE_FENCE: (
+        Planted("a start looks once", "pyspark_kafka_eos.commit.run:Run._settled_ids", "range(_SETTLES)", "range(1)"),
     ),
 }  # fmt: skip

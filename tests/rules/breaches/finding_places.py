@@ -148,13 +148,13 @@ BREACHES = {
     EVERY_PARTITION: (
         Planted(
             "the key's partition alone says that there is no decision", f"{PLACES}:Places.look",
-            "or (view.newest is None and not self._fresh)", "",
+            "or self._unsure(view)", "",
         ),
     ),
     NEWER: (
         Planted(
             "a decision in the key's partition is the newest one, whatever note is behind it", f"{PLACES}:Places.look",
-            "moved is not None or (view.newest is None and not self._fresh)", "newest is None and not self._fresh",
+            "moved is not None or self._unsure(view)", "newest is None and not self._fresh",
         ),
         Planted(
             "a run that moves leaves no note behind the decision before", "pyspark_kafka_eos.commit.ledger.topic:Ledger.add_decision",

@@ -64,7 +64,7 @@ BUGS = (
     ),
     Bug(
         "the ledger is not read again behind the fence", f"{RUN}.take_over",
-        "view = self.ledger.settled()", "view = view",
+        "view = self._refuse_displaced(self.ledger.settled())", "view = view",
         takes_back="DESIGN: the second reading comes after the fence", recipe="a zombie decides while its successor waits for the fence",
     ),
     Bug(
@@ -74,9 +74,9 @@ BUGS = (
     ),
     Bug(
         "a decision without a marker is looked for too late", f"{RUN}.take_over",
-        "self.mender.settle_decision(self.driver_id, self.options.offsets_group)\nids = self._slot_ids()\nview = self.ledger.look()",
+        "ids, view = self._settled_ids()",
         "ids = self._slot_ids()\nview = self.ledger.look()\nself._refuse_lost_ledger(batch_id, ids, view)\n"
-        "self.mender.settle_decision(self.driver_id, self.options.offsets_group)",
+        "ids, view = self._settled_ids()",
         takes_back="A10", recipe="a marker of the ledger forgotten, driver killed after the ends",
     ),
     Bug(
@@ -316,7 +316,7 @@ BUGS = (
     ),
     Bug(
         "the key's partition alone says that there is no decision", "pyspark_kafka_eos.commit.ledger.places:Places.look",
-        "while view.moved is not None or (view.newest is None and not self._fresh):", "while view.moved is not None:",
+        "while view.moved is not None or self._unsure(view):", "while view.moved is not None:",
         takes_back="P5: a key is looked for in every partition", recipe="driver killed after the ends, the ledger has more partitions",
     ),
     # ---- the broker

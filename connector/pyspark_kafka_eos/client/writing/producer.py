@@ -231,19 +231,20 @@ class Producer:
             traffic=self.traffic,
         )
 
-    def commit(self, deadline_ms: float | None = None) -> None:
+    def commit(self, deadline_ms: float | None = None, *, points: bool = True) -> None:
         """Commit in this process. Raises OutcomeUnknown when no answer was definite in time: the transaction
         may or may not be committed. After any other error EndTxn was not sent, so the transaction is
-        definitely not committed and can be aborted."""
+        definitely not committed and can be aborted. `points`: whether it is a decision, which has crash points."""
         self.flush()
         effects = self._step(pm.CommitRequested(self._writing().unacknowledged))
         if not effects:
             return
         (effect,) = effects
         assert isinstance(effect, pm.SendEndTxn)
-        sent = _decision_sent if crash_points.armed("decision-sent") else None
+        sent = _decision_sent if points and crash_points.armed("decision-sent") else None
         answer = self.transactions.end(self._end_request(commit=effect.commit), deadline_ms, sent=sent)
-        crash_points.reached("decision-answered")
+        if points:
+            crash_points.reached("decision-answered")
         if answer.definite:
             self._step(pm.EndAnswered(answer.next_identity))
             return

@@ -3,11 +3,13 @@
 Owns: the reading of a whole partition for these notes.
 Does not know: what follows from them, which `lost` does.
 Invariants:
-- Nothing is inferred from whose transaction a note is in: a note is never in one.
+- A note of a foreign producer accounts for nothing (`writers`).
 - Memory does not grow with the partition.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import pyarrow.compute as pc
 
@@ -20,9 +22,11 @@ from pyspark_kafka_eos.commit.ledger.notes import Mending, from_bytes, mending_p
 from pyspark_kafka_eos.records import decode_chunks, scan
 
 
-def mendings_in(cluster: Cluster, where: TopicPartition, pipeline: str) -> set[tuple[str, ProducerIdentity]]:
+def mendings_in(
+    cluster: Cluster, where: TopicPartition, pipeline: str, known: Collection[int] | None
+) -> set[tuple[str, ProducerIdentity]]:
     """The id and the identity of each mending of the pipeline in this partition. One note of each id outlasts
-    compaction.
+    compaction. `known`: the pipeline's producer ids; None where nobody can tell.
     """
     found: set[tuple[str, ProducerIdentity]] = set()
     offsets = Offsets(cluster)
@@ -33,7 +37,8 @@ def mendings_in(cluster: Cluster, where: TopicPartition, pipeline: str) -> set[t
         batches = []
         for info, data in scan(bytes(read_raw(cluster, where, offset).records)):
             following = max(following, info.last_offset + 1)
-            if not info.control:
+            own = known is None or (info.transactional and info.producer_id in known)
+            if own and not info.control:
                 batches.append((info, data))
         for rows in decode_chunks(batches, include_headers=False):
             for row in pc.indices_nonzero(pc.starts_with(rows.key, pattern=prefix)).to_pylist():

@@ -3,7 +3,8 @@
 Owns: the notes, their keys and their bytes.
 Does not know: how a note is written or found, which `ledger` does.
 Invariants:
-- A note states a fact that stays true, so a late write of one does no harm and no transaction is needed.
+- A note states a fact that stays true, so a late write of one does no harm, and what becomes of its transaction says
+  nothing.
 - A note of another version is refused.
 - Notes have keys that are not the pipeline's.
 
@@ -23,6 +24,8 @@ The notes:
 - `DecisionPart`: a piece of a decision that is larger than a record (`parts`).
 - `Renamed`: the query goes on under another name. It points to where a later batch of the query may be, whose number
   decides.
+- `Named`: the producer ids under which the pipeline decides and notes. It is there before a decision under one that the
+  decision before does not name.
 - `Began`: a pipeline's first start. It is there before any transactional id is, so ids without it are of another
   ledger.
 """
@@ -133,7 +136,14 @@ class Moved:
     partitions: int
 
 
-Note = Ended | Settled | SettledInParts | Mending | Aborted | DecisionPart | Began | Renamed | Moved
+@dataclass(frozen=True)
+class Named:
+    """The pipeline decides and notes under these producer ids."""
+
+    producer_ids: tuple[int, ...]
+
+
+Note = Ended | Settled | SettledInParts | Mending | Aborted | DecisionPart | Began | Renamed | Moved | Named
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
@@ -159,6 +169,7 @@ _KINDS: Mapping[type[Note], str] = {
     Began: "began",
     Renamed: "renamed",
     Moved: "moved",
+    Named: "named",
 }
 """The words of the format, which keys and values have. They stay when a class gets another name."""
 
@@ -220,6 +231,8 @@ def to_bytes(note: Note) -> bytes:
         body |= {"query_id": note.query_id, "pipeline": note.pipeline}
     elif isinstance(note, Moved):
         body |= {"partitions": note.partitions}
+    elif isinstance(note, Named):
+        body |= {"producer_ids": list(note.producer_ids)}
     elif isinstance(note, DecisionPart):
         body |= {"digest": note.digest, "number": note.number, "group": note.group, "text": note.text}
     else:
@@ -282,6 +295,10 @@ def _moved(body: Mapping[str, Any]) -> Moved:
     return Moved(strict.int32(body["partitions"]))
 
 
+def _named(body: Mapping[str, Any]) -> Named:
+    return Named(tuple(strict.whole(each) for each in strict.several(body["producer_ids"])))
+
+
 def _aborted(body: Mapping[str, Any]) -> Aborted:
     return Aborted(strict.text(body["transactional_id"]), identity_of(body["producer"]))
 
@@ -304,4 +321,5 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "began": _began,
     "renamed": _renamed,
     "moved": _moved,
+    "named": _named,
 }

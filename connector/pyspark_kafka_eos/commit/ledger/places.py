@@ -27,6 +27,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
 from pyspark_kafka_eos.client.writing.appending import one_value
 from pyspark_kafka_eos.commit.ledger.reader import LedgerReader, LedgerRecord, LedgerView
+from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import murmur2_of
 
@@ -39,12 +40,23 @@ seconds; half would fail a start during a slow one, double only delays the error
 class Places:
     """One pipeline's partitions of the ledger, as one process knows them. Not for several threads."""
 
-    def __init__(self, cluster: Cluster, topic: str, pipeline: str, *, fresh: bool = False) -> None:
+    def __init__(self, cluster: Cluster, topic: str, pipeline: str, writers: Writers, *, fresh: bool = False) -> None:
         """`fresh`: the name was made up for this process, so no other partition is looked at."""
         self._cluster = cluster
         self._topic = topic
         self._pipeline = pipeline
         self._fresh = fresh
+        self._writers = writers
+        self.known: frozenset[int] | None = None
+        """The pipeline's producer ids as of the last look; None where nobody can tell."""
+        self.on_record = frozenset[int]()
+        """The producer ids that the pipeline's newest decision or a note names, as of the last look."""
+        self._judged = False
+        """Whether a decision or a note of producer ids was found of which it is known that the pipeline wrote it."""
+        self.believed: int | None = None
+        """The producer id of the newest decision, where it was believed because nobody could tell."""
+        self._believed = False
+        """Whether a record of somebody unknown was believed, because nobody could tell."""
         self._count: int | None = None
         self._home: TopicPartition | None = None
         self._readers: dict[TopicPartition, LedgerReader] = {}
@@ -94,8 +106,10 @@ class Places:
 
     def look(self) -> LedgerView:
         """What the ledger has of the pipeline now: of the partitions where its newest decision may be, or of all."""
+        self._writers.ask_coordinators()
         view = self._read({self.own, self.home})
-        while view.moved is not None or (view.newest is None and not self._fresh):
+        # A decision of somebody unknown may stand where the pipeline's own is in another partition.
+        while view.moved is not None or self._unsure(view):
             found = self.all(view.moved.partitions if view.moved is not None else 0)
             view = self._read(found)
             if view.moved is None or view.moved.partitions <= len(found):
@@ -107,12 +121,15 @@ class Places:
             self._readers = {where: reader for where, reader in self._readers.items() if where in kept}
         return view
 
+    def _unsure(self, view: LedgerView) -> bool:
+        return not self._fresh and (view.newest is None or not view.known)
+
     def decision(self, record: LedgerRecord) -> Decision:
         """The decision of a record of the last view; LedgerUnreadable where it is none of this pipeline's."""
         return self._reader(record.where).decision(record)
 
     def _reader(self, where: TopicPartition) -> LedgerReader:
-        return self._readers.setdefault(where, LedgerReader(self._cluster, where, self._pipeline))
+        return self._readers.setdefault(where, LedgerReader(self._cluster, where, self._pipeline, self._writers))
 
     def _read(self, places: Collection[TopicPartition]) -> LedgerView:
         offsets = Offsets(self._cluster)
@@ -120,8 +137,42 @@ class Places:
         ends = offsets.latest(places, READ_UNCOMMITTED)
         unread = [where for where in places if self._reader(where).unread]
         begins = offsets.earliest(unread) if unread else {}
-        views = {where: self._reader(where).read_on(begins.get(where), ends[where]) for where in sorted(places)}
-        return views[self.own] if len(views) == 1 else _of_all(views, self.own)
+        readers = {where: self._reader(where) for where in sorted(places)}
+        for where, reader in readers.items():
+            reader.read_on(begins.get(where), ends[where])
+        known = self.known = self._judge(list(readers.values()))
+        if known is not None and self._believed:
+            self._believed, self._readers = False, {}
+            return self._read(places)
+        views = {where: reader.view(known) for where, reader in readers.items()}
+        view = next(iter(views.values())) if len(views) == 1 else _of_all(views, self.own)
+        self.believed = view.writer if known is None else None
+        displaced = known is None and view.newest is not None and self._writers.decided
+        return replace(view, known=known is not None, displaced=displaced)
+
+    def _judge(self, readers: Collection[LedgerReader]) -> frozenset[int] | None:
+        """The pipeline's producer ids, with those that its decisions name; None where it is not known to have made any
+        decision.
+        """
+        known, made = self._named(readers)
+        others = any(reader.has_others(known) for reader in readers)
+        if others:
+            self._writers.ask_coordinators(again=True)
+            known, made = self._named(readers)
+        self._judged = self._judged or made
+        self._believed = self._believed or (others and not self._judged)
+        return known if self._judged else None
+
+    def _named(self, readers: Collection[LedgerReader]) -> tuple[frozenset[int], bool]:
+        """The producer ids that are known, with those that the newest decision and note of these name, and so on;
+        whether there is such a decision or note.
+        """
+        known = more = self._writers.producer_ids
+        while more:
+            self.on_record = frozenset[int]().union(*(reader.names(known) for reader in readers))
+            more = self.on_record - known
+            known |= more
+        return known, any(reader.named or reader.newest_of(known) is not None for reader in readers) and bool(known)
 
 
 def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> LedgerView:
@@ -145,6 +196,7 @@ def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> 
         mended_at=mended_at | dict(base.mended_at),
         aborted=aborted | dict(base.aborted),
         mended=frozenset().union(*(each.mended for each in views.values())),
+        foreign=next((each.foreign for each in views.values() if each.foreign is not None), None),
         forgotten=home is None and any(each.forgotten for each in views.values()),
         renamed=base.renamed or next((each.renamed for each in views.values() if each.renamed is not None), None),
         began=base.began or next((each.began for each in views.values() if each.began is not None), None),

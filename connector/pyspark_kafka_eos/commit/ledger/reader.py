@@ -4,6 +4,8 @@ Owns: finding these in one partition, and reading on from where the last reading
 Does not know: what follows from them; waiting.
 Invariants:
 - A decision counts where its transaction is committed or a note states that it is.
+- A record of a foreign producer counts for nothing, beside a decision of which it is known that the pipeline made it
+  (`writers`).
 - Nothing is inferred from a log that was not read to its end.
 - Records are read once, except decisions that had no end yet, and decoded once.
 """
@@ -11,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,6 +31,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     Ended,
     Mending,
     Moved,
+    Named,
     Renamed,
     Settled,
     SettledInParts,
@@ -36,12 +39,13 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     is_note_of,
     is_part_of,
 )
+from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, decode_chunks, scan
 
 K = TypeVar("K")
-N = TypeVar("N", Aborted, Ended, Mending, Began | Renamed | Moved)
-S = TypeVar("S", Began, Renamed, Moved)
+N = TypeVar("N", Aborted, Ended, Mending, Began | Renamed | Moved | Named)
+S = TypeVar("S", Began, Renamed, Moved, Named)
 
 _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
@@ -61,6 +65,11 @@ class LedgerRecord:
     identity: ProducerIdentity | None = field(default=None, compare=False)
     where: TopicPartition = field(default=_NOWHERE, compare=False)
 
+    @property
+    def writer(self) -> int | None:
+        """The producer id, None without a transaction."""
+        return self.identity.producer_id if self.identity is not None else None
+
 
 @dataclass(frozen=True)
 class LedgerView:
@@ -77,7 +86,10 @@ class LedgerView:
     `mended`: every mending that a note states. `ends`: every end that a note states. `began`: the newest note of a
     first start. `where`: the partition that has `newest`. `renamed`: the newest note that the query goes on under
     another name. `moved`: the note behind `newest` that a later decision may be in another partition. `forgotten`: the
-    newest record is a tombstone, so there is no such pipeline (any more).
+    newest record is a tombstone, so there is no such pipeline (any more). `known`: whether a coordinator, or a record
+    of a producer that one knows, says who writes for the pipeline; where not, everything counted. `displaced`: nobody
+    does, though a coordinator shows that the pipeline has decided. `writer`: the producer id of `newest`. `foreign`:
+    the newest record under the pipeline's keys that another producer wrote behind `newest`; it counts for nothing.
     """
 
     newest: Decision | None = None
@@ -98,6 +110,10 @@ class LedgerView:
     where: TopicPartition | None = None
     moved: Moved | None = None
     forgotten: bool = False
+    known: bool = False
+    displaced: bool = False
+    writer: int | None = None
+    foreign: LedgerRecord | None = None
 
     @property
     def last_commits(self) -> dict[str, ProducerIdentity]:
@@ -110,9 +126,10 @@ class LedgerView:
 class LedgerReader:
     """One pipeline's records in its partition of the ledger. Not for several threads."""
 
-    def __init__(self, cluster: Cluster, where: TopicPartition, pipeline: str) -> None:
+    def __init__(self, cluster: Cluster, where: TopicPartition, pipeline: str, writers: Writers) -> None:
         self.where = where
         self._cluster = cluster
+        self._writers = writers
         self._pipeline = pipeline
         self._key = pipeline.encode()
         self._position: int | None = None
@@ -126,10 +143,13 @@ class LedgerReader:
         self._committed: list[LedgerRecord] = []
         self._open: list[LedgerRecord] = []
         self._settled: list[Settled] = []
+        self._unread_notes: list[LedgerRecord] = []
+        """Of producers of which it is not known yet whether they are the pipeline's."""
+        self._foreign: LedgerRecord | None = None
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
         self._aborted: dict[str, tuple[int, Aborted]] = {}
-        self._single: dict[type, tuple[int, Began | Renamed | Moved]] = {}
+        self._single: dict[type, tuple[int, Began | Renamed | Moved | Named]] = {}
         """The newest note of each kind that a pipeline has one of, and where it stands."""
         self._mended: set[tuple[str, ProducerIdentity]] = set()
 
@@ -138,9 +158,9 @@ class LedgerReader:
         """Whether the log's beginning has to be known for the next reading."""
         return self._position is None
 
-    def read_on(self, begin: int | None, end: int) -> LedgerView:
+    def read_on(self, begin: int | None, end: int) -> None:
         """Read on to `end`, the high watermark. `begin`: the log's first offset; None where nobody has asked.
-        LedgerUnreadable for a record under this pipeline's keys that cannot be read.
+        LedgerUnreadable for a record of this pipeline that cannot be read.
         """
         if self._position is not None and self._position <= end:
             lower = min([self._position, *(record.offset for record in self._open)])
@@ -155,7 +175,6 @@ class LedgerReader:
                 begin = Offsets(self._cluster).earliest([self.where])[self.where]
             self._read_backwards(begin, end)
         self._position = end
-        return self._view()
 
     def _read_backwards(self, earliest: int, end: int) -> None:
         window, upper = _WINDOW, end
@@ -163,9 +182,30 @@ class LedgerReader:
             lower = max(earliest, upper - window)
             self._read_between(lower, upper)
             # A note may be far behind its decision; every record newer than that decision is behind it too.
-            if self._committed or any(note.offset >= lower for note in self._settled):
+            if self._has_newest(lower):
                 return
             window, upper = window * 2, lower
+
+    def _has_newest(self, lower: int) -> bool:
+        """Whether the newest decision is among what was read down to offset `lower`. One that the pipeline is not known
+        to have made may hide it.
+        """
+        if any(note.offset >= lower for note in self._settled):
+            return True
+        if self._committed and not self._made(self._writers.producer_ids):
+            self._writers.ask_coordinators(again=True)
+        known = self._writers.producer_ids
+        return bool(self._made(known) if known else self._committed)
+
+    def _made(self, known: Collection[int]) -> list[LedgerRecord]:
+        """The committed decisions that the pipeline is known to have made."""
+        return [each for each in self._own(known) if each.value is not None]
+
+    def _own(self, known: Collection[int]) -> list[LedgerRecord]:
+        """The committed records that the pipeline is known to have written. Whoever writes a tombstone ends it: that
+        stops a run, and lets none go on.
+        """
+        return [each for each in self._committed if each.value is None or each.writer in known]
 
     def _read_between(self, lower: int, upper: int) -> bool:
         """Add the records between two offsets; False where the log no longer has all of them."""
@@ -214,15 +254,20 @@ class LedgerReader:
                 if not lower <= at < upper:
                     continue
                 key, value = rows.key[row].as_py(), rows.value[row].as_py()
+                info, _ = wanted[bisect_right(begins, at) - 1]
+                identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
+                record = LedgerRecord(at, value, identity, self.where)
                 if key == self._key:
-                    info, _ = wanted[bisect_right(begins, at) - 1]
-                    identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
-                    found.setdefault(info.base_offset, []).append(LedgerRecord(at, value, identity, self.where))
+                    found.setdefault(info.base_offset, []).append(record)
                 elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
-                    self._take_note(at, value)
+                    if record.writer in self._writers.producer_ids:
+                        self._take_note(at, value)
+                    else:
+                        self._unread_notes.append(record)
         return found
 
-    def _take_note(self, at: int, value: bytes) -> None:
+    def _take_note(self, at: int, value: bytes, *, believed: bool = False) -> None:
+        """Keep a note. `believed`: nobody can tell who wrote it, so it says of nobody that he is the pipeline."""
         try:
             note = from_bytes(value)
             if isinstance(note, SettledInParts):
@@ -230,6 +275,8 @@ class LedgerReader:
                 note = Settled(note.offset, note.identity, whole)
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **self._facts(at)}) from error
+        if believed and isinstance(note, Named):
+            return
         if isinstance(note, Settled):
             self._settled.append(note)
         elif isinstance(note, Ended):
@@ -239,12 +286,54 @@ class LedgerReader:
             self._mended.add((note.transactional_id, note.identity))
         elif isinstance(note, Aborted):
             _keep_newer(self._aborted, note.transactional_id, at, note)
-        elif isinstance(note, Began | Renamed | Moved):
+        elif isinstance(note, Began | Renamed | Moved | Named):
             _keep_newer(self._single, type(note), at, note)
 
     # ---- the view
 
-    def _view(self) -> LedgerView:
+    def newest_of(self, known: Collection[int]) -> Decision | None:
+        """The newest decision that one of these producers made; LedgerUnreadable where it is none."""
+        made = self._made(known)
+        noted = max(self._settled, key=lambda note: note.offset, default=None)
+        newest = max(made, default=None)
+        if noted is not None and (newest is None or noted.offset > newest.offset):
+            return noted.decision
+        return None if newest is None else self.decision(newest)
+
+    def names(self, known: Collection[int]) -> frozenset[int]:
+        """The producer ids that the newest decision of these producers names, and the newest note of them."""
+        newest, noted = self.newest_of(known), self.named
+        named = newest.writers if newest is not None else ()
+        return frozenset((*named, *(noted.producer_ids if noted is not None else ())))
+
+    @property
+    def named(self) -> Named | None:
+        """The newest note of the pipeline's producer ids, which one of them wrote."""
+        return self._newest_note(Named)
+
+    def has_others(self, known: Collection[int]) -> bool:
+        """Whether it has a record that none of these producers wrote."""
+        return any(
+            each.value is not None and each.writer not in known
+            for each in (*self._committed, *self._open, *self._unread_notes)
+        )
+
+    def _drop_foreign(self, known: Collection[int]) -> None:
+        others = [each for each in (*self._committed, *self._unread_notes) if each.value and each.writer not in known]
+        self._foreign = max([*others, *([self._foreign] if self._foreign else [])], default=None)
+        self._committed = self._own(known)
+        self._open = [each for each in self._open if each.writer in known]
+        self._unread_notes = [each for each in self._unread_notes if each.writer in known]
+
+    def view(self, known: Collection[int] | None) -> LedgerView:
+        """What counts. `known`: the pipeline's producer ids; None where nobody can tell, and everything counts.
+        LedgerUnreadable for a record of this pipeline that cannot be read.
+        """
+        if known is not None:
+            self._drop_foreign(known)
+        unread, self._unread_notes = self._unread_notes, []
+        for each in unread:
+            self._take_note(each.offset, each.value or b"", believed=known is None)
         settled = {(note.offset, note.identity): note for note in self._settled}
         newest = max(self._committed, default=None)
         gone = newest is not None and newest.value is None
@@ -282,7 +371,9 @@ class LedgerReader:
             mended=frozenset(self._mended),
             where=self.where if decision is not None else None,
             forgotten=gone,
+            foreign=self._foreign if self._foreign is not None and self._foreign.offset > since else None,
             moved=self._newest_note(Moved, behind=since),
+            writer=newest.writer if newest is not None else None,
         )
 
     def _forget(self, tombstone: int) -> None:
@@ -314,8 +405,7 @@ class LedgerReader:
         if decision.pipeline != self._pipeline:
             raise LedgerUnreadable(
                 f"the ledger's newest record under this pipeline's key is a decision of pipeline {decision.pipeline!r}; "
-                "another client wrote it; nothing was changed; write the last correct record again or name another "
-                "ledger topic",
+                "another client wrote it; nothing was changed; restore this ledger topic or name another one",
                 facts,
             )
         self._decoded = (record, decision)

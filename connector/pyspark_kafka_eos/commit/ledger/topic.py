@@ -4,7 +4,7 @@ Owns: the topic's settings, asking for a pipeline's newest decision, writing a n
 Does not know: how a decision comes about, slots, Spark; the bytes of a note (`notes`); how the topic is read, which
 `reader` does.
 Invariants:
-- A decision is written inside the driver's transaction only.
+- A decision is written inside the driver's transaction only, a note in one of the id for notes (`notary`).
 - A decision that is returned as the newest is committed.
 - A record that cannot be read stops the query; it is never skipped.
 - Nothing is inferred from a ledger that could not be read to its end.
@@ -27,10 +27,22 @@ from pyspark_kafka_eos.client.writing.appending import append_record, lone_batch
 from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.ledger.mendings import mendings_in
-from pyspark_kafka_eos.commit.ledger.notes import Moved, Note, Settled, SettledInParts, kind_of, note_key, to_bytes
+from pyspark_kafka_eos.commit.ledger.notary import Notary
+from pyspark_kafka_eos.commit.ledger.notes import (
+    Ended,
+    Moved,
+    Named,
+    Note,
+    Settled,
+    SettledInParts,
+    kind_of,
+    note_key,
+    to_bytes,
+)
 from pyspark_kafka_eos.commit.ledger.parts import DecisionPart, cut
 from pyspark_kafka_eos.commit.ledger.places import Places
 from pyspark_kafka_eos.commit.ledger.reader import LedgerRecord, LedgerView
+from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision, Seal, driver_transactional_id
 from pyspark_kafka_eos.records import Packed, pack
 
@@ -67,6 +79,11 @@ _REPLICAS_FOR_TWO = 3
 """Replicas from which on the ledger asks for two in sync: with three one may fail; with two none could."""
 
 
+_NAMED = 16
+"""How many producer ids a note names, the newest ones: they grow. A start after a long rest adds three; half would
+leave out what two of them had, double lengthens a note that few starts write."""
+
+
 class Ledger:
     """Decisions and notes of one pipeline."""
 
@@ -75,12 +92,15 @@ class Ledger:
         self.cluster = cluster
         self.topic = topic
         self.pipeline = pipeline
+        self.fresh = fresh
         self.last_commits: dict[str, ProducerIdentity] = {}
         """Transactional id -> the identity that its last commit left it at, as far as this process knows. What a
         decision or a note said of an id goes into each later decision, until a batch has a part for that id again.
         """
         self._key = pipeline.encode()
-        self._places = Places(cluster, topic, pipeline, fresh=fresh)
+        self._writers = Writers(cluster, pipeline, fresh=fresh)
+        self._places = Places(cluster, topic, pipeline, self._writers, fresh=fresh)
+        self._notary = Notary(cluster, pipeline)
         self._limit: int | None = None
         self._parts_written = 0
 
@@ -144,7 +164,8 @@ class Ledger:
 
     def mended(self) -> set[tuple[str, ProducerIdentity]]:
         """Every mending of this pipeline that the ledger has a note of, however old: the whole topic is read."""
-        return {each for where in self._places.all() for each in mendings_in(self.cluster, where, self.pipeline)}
+        known = self.producer_ids
+        return {each for where in self._places.all() for each in mendings_in(self.cluster, where, self.pipeline, known)}
 
     def settled(self) -> LedgerView:
         """The same, once no decision of this pipeline is open any more; the wait is bounded. The caller has
@@ -193,12 +214,27 @@ class Ledger:
         known |= now
         return tuple(earlier)
 
+    @property
+    def writers(self) -> tuple[int, ...]:
+        """The producer ids under which the pipeline decides and notes, for a decision to name."""
+        return self._writers.named
+
+    @property
+    def producer_ids(self) -> frozenset[int] | None:
+        """The pipeline's producer ids as of the last look; None where nobody can tell, and every record counted."""
+        return self._places.known
+
+    def written_by(self, *identities: ProducerIdentity | None) -> None:
+        """This process has these identities of the pipeline's ids."""
+        self._writers.learn(each.producer_id for each in identities if each is not None)
+
     def add_decision(self, producer: Producer, decision: Decision) -> None:
         """Put a decision into the driver's open transaction, in parts where it is larger than a record of the topic may
         be. It becomes visible when, and only if, that commits.
 
         OptionsError where not even parts fit; nothing of it is sent then.
         """
+        self._name(producer.identity, decision)
         value = decision.to_bytes()
         packed = _packed(self._key, value)
         room = self._room(len(packed))
@@ -217,6 +253,27 @@ class Ledger:
             producer.send(self.partition, 1, stamper(batch, producer.identity), machine_time=batch.machine_time)
             if room is not None:
                 crash_points.reached("decision-part-sent")
+
+    def name_writers(self, *identities: ProducerIdentity | None) -> None:
+        """Have it on record that the pipeline writes under these identities, before it decides under any of them."""
+        self.written_by(*identities)
+        mine = {each.producer_id for each in identities if each is not None}
+        if not self.fresh and not mine <= self._places.on_record:
+            # Whoever dies behind this note has the decision on record that was believed.
+            believed = set() if self._places.believed is None else {self._places.believed}
+            # Those of before as well: this note takes the place of the one that named them.
+            self.note(Named(tuple(sorted({*believed, *(self._places.known or ()), *self.writers})[-_NAMED:])))
+            self._places.on_record |= frozenset(self.writers)
+
+    def _name(self, identity: ProducerIdentity, decision: Decision) -> None:
+        """Have it on record that the pipeline decides under this identity, before it does. A coordinator may forget it
+        while it knows the pipeline's other ids; beside an older decision this one would be somebody else's then.
+        """
+        self.written_by(identity)
+        # A run has named its first ones when it took the pipeline over.
+        if decision.number > 1:
+            self.name_writers(identity)
+        self._places.on_record |= frozenset(decision.writers)
 
     def _room(self, size_bytes: int) -> int | None:
         """The topic's limit where a batch is larger, else None."""
@@ -263,7 +320,11 @@ class Ledger:
         return SettledInParts(note.offset, note.identity, manifest)
 
     def _append_note(self, note: Note, where: TopicPartition) -> None:
-        self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}", where)
+        batch = _packed(note_key(self._key, note), to_bytes(note))
+        what = f"a note of pipeline {self.pipeline!r}"
+        # Without the note that it is ended a batch is proven once more.
+        author = self._notary.write_note(where, batch, what, needed=not isinstance(note, Ended))
+        self._writers.learn([author])
 
     def forget(self) -> None:
         """Mark this pipeline's decision for removal (a record without value, which compaction takes with the

@@ -299,6 +299,50 @@ def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[
     return (told(log, warning),)
 
 
+def refuse_displaced(options: SinkOptions, view: LedgerView) -> None:
+    """Refuse where nothing in the ledger is of the pipeline's own ids, though their coordinator shows that they have
+    decided: somebody else's record has taken the place of theirs.
+    """
+    if not view.displaced or options.adopt_checkpoint:
+        return
+    assert view.newest is not None
+    raise PipelineConflict(
+        f"the newest decision under the key of pipeline {options.pipeline!r} in ledger topic {options.ledger_topic!r} (batch {view.newest.batch_id}) is "
+        "not of the pipeline's transactional ids, and these have decided batches of which the ledger has none: somebody else's record has "
+        "taken their place, or the ledger was restored. Nothing was written. Find out who has the right to write to that topic, and which batch "
+        "the output ends with; then set adopt.checkpoint=true once",
+        {"pipeline": options.pipeline, "ledger": options.ledger_topic, "ledger_batch": view.newest.batch_id},
+    )
+
+
+def warn_of_writers(options: SinkOptions, view: LedgerView) -> tuple[str, ...]:
+    """The same, logged too."""
+    return tuple(told(log, each) for each in warnings_of_writers(options, view))
+
+
+def warnings_of_writers(options: SinkOptions, view: LedgerView) -> list[str]:
+    """That somebody else writes under the pipeline's keys, or that nobody can tell who wrote its newest decision."""
+    warnings = []
+    if view.foreign is not None:
+        by = (
+            f"producer id {view.foreign.writer}"
+            if view.foreign.writer is not None
+            else "a producer without a transaction"
+        )
+        warnings.append(
+            f"{view.foreign.where} has a record under the keys of pipeline {options.pipeline!r} at offset {view.foreign.offset}, which somebody "
+            f"else wrote ({by}): it counts for nothing. Find out who has the right to write to ledger topic {options.ledger_topic!r}"
+        )
+    if view.newest is not None and not view.known and not options.ephemeral:
+        warnings.append(
+            f"the newest decision of pipeline {options.pipeline!r} in ledger topic {options.ledger_topic!r} is of batch {view.newest.batch_id}, and "
+            "no coordinator knows who wrote it: the pipeline's transactional ids have expired since (transactional.id.expiration.ms), or "
+            "the ledger is a copy of another cluster's. It is taken for the pipeline's own; if others may write to that topic, look at "
+            "the batch's records before you rely on them"
+        )
+    return warnings
+
+
 def warn_of_expired(seals: Sequence[Seal]) -> tuple[str, ...]:
     """The warnings that rows were written which their topics do not keep; logged too."""
     warnings = [

@@ -235,6 +235,7 @@ class WholeBatch:
         """
         run, began = self.run, runtime.perf_counter()
         seal = self._merged(seals, tasks)
+        run.ledger.written_by(self._identity)
         decision = run.decision(batch_id, (seal,), source_offsets)
         idle = frozenset(each.slot for each in seals if each.identity is None)
         shell = _Try(self, decision, group_offsets, idle)

@@ -122,7 +122,7 @@ def test_a_ledger_on_a_slow_store_is_read_to_its_end() -> None:
     kafka.empty_answers(where, 3)
 
     with pytest.raises(LedgerUnreadable) as caught:
-        Ledger(ScriptedCluster(kafka), "ledger", "p").newest(settle=True)
+        Ledger(ScriptedCluster(kafka), "ledger", "p", fresh=True).newest(settle=True)
 
     assert caught.value.facts["offset"] == 2  # the record was read
     assert kafka.happened["empty"] == 3
@@ -136,6 +136,6 @@ def test_a_ledger_partition_with_a_marker_that_compaction_emptied_is_read() -> N
     log.batches[1].data = without_records(log.batches[1].data)
     kafka = ScriptedKafka(ledger=[log])
 
-    assert Ledger(ScriptedCluster(kafka), "ledger", "another").newest(settle=True) is None
+    assert Ledger(ScriptedCluster(kafka), "ledger", "another", fresh=True).newest(settle=True) is None
     with pytest.raises(LedgerUnreadable):
-        Ledger(ScriptedCluster(kafka), "ledger", "p").newest(settle=True)
+        Ledger(ScriptedCluster(kafka), "ledger", "p", fresh=True).newest(settle=True)

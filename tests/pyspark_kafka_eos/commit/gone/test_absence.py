@@ -263,7 +263,7 @@ def test_records_that_are_lost_while_the_batch_is_ended_are_written_again(world:
 
     world.kafka.fault("EndTxn", lambda: world.kafka.log(OUTPUT[1]).lose_tail(0), skip=1)
     # As of another broker: the one that was the leader says so.
-    world.kafka.fault("DescribeProducers", Code.NOT_LEADER_OR_FOLLOWER, skip=1)
+    world.kafka.fault("DescribeProducers", Code.NOT_LEADER_OR_FOLLOWER, skip=2)
     run = FakeRun()
 
     def replay(_: frozenset[int]) -> list[Seal]:

@@ -21,6 +21,7 @@ from pyspark_kafka_eos.commit.decision import reinitialize_forgotten
 from pyspark_kafka_eos.commit.ledger.notes import Moved, Settled, note_key
 from pyspark_kafka_eos.commit.ledger.places import Places
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.operations import decision_checks
@@ -36,7 +37,8 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     World,
     decision_of,
 )
-from tests.pyspark_kafka_eos.commit.test_last_commits import (
+from tests.pyspark_kafka_eos.commit.test_markers import Killed, kill_at
+from tests.pyspark_kafka_eos.commit.ways import (
     OPTIONS,
     WAYS,
     HandedOver,
@@ -46,7 +48,6 @@ from tests.pyspark_kafka_eos.commit.test_last_commits import (
     options,
     play,
 )
-from tests.pyspark_kafka_eos.commit.test_markers import Killed, kill_at
 
 ROWS = {0: {0: 2}, 1: {1: 1}}
 
@@ -97,7 +98,8 @@ def decided_in(world: World, count: int) -> list[int]:
     """The batches that each reader of committed records finds under the key, in the key's partition among so many."""
     ledger = Ledger(NodeCluster(world.kafka), LEDGER, PIPELINE)
     where = TopicPartition(LEDGER, key_in(count))
-    newest = Places(ledger.cluster, LEDGER, PIPELINE)._reader(where).read_on(None, world.kafka.log(where).end).newest
+    places = Places(ledger.cluster, LEDGER, PIPELINE, Writers(ledger.cluster, PIPELINE))
+    newest = places._read([where]).newest
     return [] if newest is None else [newest.batch_id]
 
 
@@ -348,7 +350,8 @@ def test_a_pipeline_that_goes_on_reads_one_partition(
     InOneProcess(world).batch(0, ROWS)
     world.fresh_process()
 
-    assert asked(world.ledger.look) == {"Metadata": 1, "ListOffsets": 2, "Fetch": 1}
+    writers = {"FindCoordinator": 1, "DescribeTransactions": 1}
+    assert asked(world.ledger.look) == {"Metadata": 1, "ListOffsets": 2, "Fetch": 1} | writers
     assert asked(world.ledger.look) == {"ListOffsets": 1}
 
 
@@ -362,7 +365,8 @@ def test_a_new_pipeline_asks_once_for_all_partitions(
     busy = len({each.partition for each in others})
 
     # The own partition first, then all.
-    assert asked(world.ledger.look) == {"Metadata": 1, "ListOffsets": 4, "Fetch": busy}
+    writers = {"FindCoordinator": 1, "DescribeTransactions": 1}
+    assert asked(world.ledger.look) == {"Metadata": 1, "ListOffsets": 4, "Fetch": busy} | writers
     again = asked(world.ledger.look)
     assert again == {"Metadata": 1, "ListOffsets": 2}
 

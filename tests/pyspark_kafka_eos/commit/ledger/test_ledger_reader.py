@@ -12,11 +12,13 @@ from embedded_kafka.log.records import encode_batch
 from kafka_core.errors import BrokerUnavailable, LedgerUnreadable
 from kafka_core.protocol.messages import Message
 from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.writing.appending import one_record
 from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.notary import Notary
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, Decision, Seal
-from pyspark_kafka_eos.records import jit
+from pyspark_kafka_eos.records import jit, pack
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, LEDGER, PIPELINE, World, decision_of, send
 
 KEY = PIPELINE.encode()
@@ -291,7 +293,9 @@ def test_a_decision_of_a_newer_version_is_refused(world: World) -> None:
 
 def test_a_garbled_note_is_refused_by_topic_partition_and_offset(world: World) -> None:
     world.decide(decision_of([], batch_id=0))
-    put(world, b"garbage", key=KEY + b"/ended")
+    # The pipeline's own, as a defect would write it.
+    batch = pack(one_record(KEY + b"/ended", b"garbage"), transactional=True, compression="none", max_batch_bytes=None)
+    Notary(world.cluster, PIPELINE).write_note(world.where, batch, "a note")
 
     with pytest.raises(LedgerUnreadable, match="a note in the ledger") as refused:
         world.ledger.look()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from embedded_kafka.embedded import EmbeddedKafka
 from kafka_core.errors import (
@@ -162,6 +163,30 @@ def test_a_batch_without_rows_is_decided_too(broker: AnyKafka) -> None:
 
     assert committed_offsets(broker, settings) == settings["offsets"]
     assert run_batch(settings)["resumed"] is True
+
+
+# ---- somebody else in the ledger
+
+
+def test_a_batch_is_written_though_a_forged_decision_says_that_it_was(broker: AnyKafka) -> None:
+    """In a transaction of another program's own id, by librdkafka."""
+    settings = settings_for(broker)
+    run_batch(settings)
+    last = newest(broker, settings)
+    assert last is not None
+    following = {**settings, "batch": 1}
+    forged = replace(last, batch_id=1, source_offsets=tuple(lines_of(following)), number=last.number + 1)
+    options = driver_of(settings).run.options
+    ledger = Ledger(Cluster.shared(options.client), options.ledger_topic, last.pipeline)
+    his = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"evil-{last.pipeline}"})
+    his.init_transactions(30)
+    his.begin_transaction()
+    his.produce(options.ledger_topic, forged.to_bytes(), last.pipeline, partition=ledger.partition.partition)
+    his.commit_transaction(30)
+
+    assert run_batch(following)["resumed"] is False
+
+    assert set(read(broker, settings).values()) == {2}
 
 
 # ---- kills

@@ -1,0 +1,55 @@
+"""Whether what was just written to the ledger is there: an acknowledgement alone does not say so.
+
+Owns: that look, at the leader's state, and at its log where that does not tell.
+Does not know: what was written; what follows.
+
+A broker takes a batch without a transaction from anybody who may write to the topic, under whatever producer id and
+epoch it has. A batch of this pipeline with that epoch and the same sequence is a duplicate to it then: it is
+acknowledged, and not appended.
+"""
+
+from __future__ import annotations
+
+from kafka_core.errors import AbortableError
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.requests.producer_states import ProducerState, describe_producers
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import SealedPartition
+from pyspark_kafka_eos.records import BatchInfo, scan
+
+
+def require_arrived(producer: Producer, topic: str) -> None:
+    """AbortableError where the leaders of the topic do not have what the producer's open transaction wrote. Returns at
+    once where the right to look (READ) is missing.
+    """
+    written = [part for part in producer.written_partitions() if part.topic == topic]
+    states = describe_producers(producer.cluster, [TopicPartition(part.topic, part.partition) for part in written])
+    for part in written if states is not None else ():
+        where = TopicPartition(part.topic, part.partition)
+        if not _is_there(producer, part, (states or {}).get(where, {}).get(producer.identity.producer_id)):
+            raise AbortableError(
+                f"{where} has acknowledged what {producer.transactional_id!r} wrote at offset {part.first_offset}, and does not have it: "
+                f"somebody else has written there under {producer.identity}. No record of this try is visible, and the batch is retried; "
+                f"if it repeats, find out who has the right to write to topic {topic!r}",
+                {"partition": str(where), "producer": str(producer.identity), "offset": part.first_offset},
+            )
+
+
+def _is_there(producer: Producer, part: SealedPartition, state: ProducerState | None) -> bool:
+    if state is None or (state.epoch, state.last_sequence) != (producer.identity.epoch, part.last_sequence):
+        return False
+    # Some duplicates are acknowledged without an offset.
+    if part.first_offset < 0 or state.open_from in (-1, part.first_offset):
+        return state.open_from >= 0
+    # An earlier transaction of the producer has no marker there yet.
+    read = read_raw(producer.cluster, TopicPartition(part.topic, part.partition), part.first_offset)
+    first = next((info for info, _ in scan(bytes(read.records)) if info.last_offset >= part.first_offset), None)
+    return first is not None and first.transactional and _writer(first) == producer.identity
+
+
+def _writer(batch: BatchInfo) -> ProducerIdentity:
+    return ProducerIdentity(batch.producer_id, batch.producer_epoch)
+
+
+__all__ = ["require_arrived"]
