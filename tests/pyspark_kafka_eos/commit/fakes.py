@@ -300,6 +300,10 @@ class World:
                 keys += decode((info, data)).key.to_pylist()
         return keys
 
+    def unnamed_keys(self) -> list[bytes]:
+        """The same but for the note that names a run's producer ids."""
+        return [key for key in self.ledger_keys() if not key.endswith(b"/named")]
+
     # ---- the shell
 
     def shell(

@@ -39,11 +39,6 @@ STARTED = Counter(
 SCOPES = pytest.mark.parametrize("scope", ["task", "batch"])
 
 
-def unnamed(world: World) -> list[bytes]:
-    """The keys in the ledger but for the note that names a run's producer ids."""
-    return [key for key in world.ledger_keys() if not key.endswith(b"/named")]
-
-
 def decided(world: World, ended: int = 0) -> list[Seal]:
     """Batch 7 of three slots with 2 records each; the first ones are committed, the others are open."""
     seals = [world.slot(number) for number in range(3)]
@@ -126,7 +121,7 @@ def test_what_the_broker_aborted_of_it_is_refused_by_the_batchs_number_and_offse
     seals = decided(world, committed)
     for seal in seals[committed:]:
         world.end(seal, commit=False)
-    before, values = shown(world), len(unnamed(world))
+    before, values = shown(world), len(world.unnamed_keys())
 
     for _ in range(2):
         with pytest.raises(DecisionBroken) as refused:
@@ -139,7 +134,7 @@ def test_what_the_broker_aborted_of_it_is_refused_by_the_batchs_number_and_offse
         assert "adopt.without.batch=7 beside adopt.checkpoint=true" in said
         facts = refused.value.facts
         assert (facts["batch"], facts["this_batch"], facts["missing_records"]) == (7, 8, missing)
-    assert (shown(world), len(unnamed(world))) == (before, values)
+    assert (shown(world), len(world.unnamed_keys())) == (before, values)
 
 
 @SCOPES

@@ -15,11 +15,8 @@ import pytest
 
 from kafka_core import runtime
 from kafka_core.errors import AbortableError, ExactlyOnceError, PipelineConflict
-from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdentity
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.client.writing.appending import append, one_record
-from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit import handover as ho
 from pyspark_kafka_eos.commit.ledger.notes import (
@@ -33,7 +30,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     to_bytes,
 )
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.records import frame, pack
+from tests.pyspark_kafka_eos.commit import stranger
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
 from tests.pyspark_kafka_eos.commit.ways import WAYS, HandedOver, Way, lines, options, seals_of
 
@@ -66,23 +63,27 @@ def way(request: pytest.FixtureRequest, world: World) -> Way:
 
 def plainly(world: World, key: bytes, value: bytes | None) -> None:
     """As any producer does."""
-    _append(world, key, value, NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
+    stranger.put(NodeCluster(world.kafka), world.where, key, value)
 
 
 def under_the_drivers_producer_id(world: World, key: bytes, value: bytes | None) -> None:
     """Idempotently: a broker takes any producer id then."""
-    identity = world.identity(DRIVER)
-    _append(world, key, value, identity.producer_id, identity.epoch + 1, 0)
+    _under_the_next_epoch(world, key, value, DRIVER)
 
 
 def under_the_notes_producer_id(world: World, key: bytes, value: bytes | None) -> None:
-    identity = world.identity(f"{PIPELINE}:notes")
-    _append(world, key, value, identity.producer_id, identity.epoch + 1, 0)
+    _under_the_next_epoch(world, key, value, f"{PIPELINE}:notes")
+
+
+def _under_the_next_epoch(world: World, key: bytes, value: bytes | None, name: str) -> None:
+    now = world.identity(name)
+    following = replace(now, epoch=now.epoch + 1)
+    stranger.put(NodeCluster(world.kafka), world.where, key, value, following)
 
 
 def in_a_transaction_of_his_own(world: World, key: bytes, value: bytes | None) -> None:
     his = _begun(world)
-    _send(world, his, key, value)
+    stranger.send(his, world.where, key, value)
     his.commit()
 
 
@@ -90,31 +91,8 @@ HOW = [plainly, under_the_drivers_producer_id, under_the_notes_producer_id, in_a
 Writes = Callable[[World, bytes, bytes | None], None]
 
 
-def _append(world: World, key: bytes, value: bytes | None, producer_id: int, epoch: int, sequence: int) -> None:
-    batch = frame(
-        one_record(key, value),
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        transactional=False,
-        compression="none",
-    )
-    append(NodeCluster(world.kafka), world.where, batch, what="a forged record", grant="")
-
-
 def _begun(world: World) -> Producer:
-    his = Producer(NodeCluster(world.kafka), "evil:driver")
-    his.initialize()
-    his.begin()
-    return his
-
-
-def _send(
-    world: World, his: Producer, key: bytes, value: bytes | None, identity: ProducerIdentity | None = None
-) -> None:
-    batch = pack(one_record(key, value), transactional=True, compression="none", max_batch_bytes=None)
-    his.send(world.where, 1, stamper(batch, identity or his.identity))
-    his.flush()
+    return stranger.begun(NodeCluster(world.kafka), "evil:driver")
 
 
 @pytest.fixture(params=HOW, ids=lambda how: how.__name__)
@@ -218,7 +196,7 @@ def test_a_record_that_cannot_be_read_stops_nobody(world: World, way: Way, forge
 def test_what_he_has_open_under_the_key_is_not_waited_for(world: World, way: Way) -> None:
     way.batch(0, ROWS)
     his = _begun(world)
-    _send(world, his, KEY, forged_next(world).to_bytes())
+    stranger.send(his, world.where, KEY, forged_next(world).to_bytes())
     way.restart()
 
     goes_on(way, 1)
@@ -463,7 +441,7 @@ def test_the_broker_lets_nobody_write_in_a_transaction_under_the_pipelines_produ
     his = _begun(world)
     for name in ("driver", "notes"):
         with pytest.raises(ExactlyOnceError):
-            _send(world, his, KEY, b"x", world.identity(f"{PIPELINE}:{name}"))
+            stranger.send(his, world.where, KEY, b"x", world.identity(f"{PIPELINE}:{name}"))
         his.abort()
         his = _begun(world)
 

@@ -16,7 +16,7 @@ from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.requests.producer_states import ProducerState, describe_producers
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.model import SealedPartition
-from pyspark_kafka_eos.records import BatchInfo, scan
+from pyspark_kafka_eos.records import scan
 
 
 def require_arrived(producer: Producer, topic: str) -> None:
@@ -25,9 +25,11 @@ def require_arrived(producer: Producer, topic: str) -> None:
     """
     written = [part for part in producer.written_partitions() if part.topic == topic]
     states = describe_producers(producer.cluster, [TopicPartition(part.topic, part.partition) for part in written])
-    for part in written if states is not None else ():
+    if states is None:
+        return
+    for part in written:
         where = TopicPartition(part.topic, part.partition)
-        if not _is_there(producer, part, (states or {}).get(where, {}).get(producer.identity.producer_id)):
+        if not _is_there(producer, part, states.get(where, {}).get(producer.identity.producer_id)):
             raise AbortableError(
                 f"{where} has acknowledged what {producer.transactional_id!r} wrote at offset {part.first_offset}, and does not have it: "
                 f"somebody else has written there under {producer.identity}. No record of this try is visible, and the batch is retried; "
@@ -45,11 +47,9 @@ def _is_there(producer: Producer, part: SealedPartition, state: ProducerState | 
     # An earlier transaction of the producer has no marker there yet.
     read = read_raw(producer.cluster, TopicPartition(part.topic, part.partition), part.first_offset)
     first = next((info for info, _ in scan(bytes(read.records)) if info.last_offset >= part.first_offset), None)
-    return first is not None and first.transactional and _writer(first) == producer.identity
-
-
-def _writer(batch: BatchInfo) -> ProducerIdentity:
-    return ProducerIdentity(batch.producer_id, batch.producer_epoch)
+    if first is None or not first.transactional:
+        return False
+    return ProducerIdentity(first.producer_id, first.producer_epoch) == producer.identity
 
 
 __all__ = ["require_arrived"]

@@ -269,10 +269,11 @@ class Ledger:
         """Have it on record that the pipeline decides under this identity, before it does. A coordinator may forget it
         while it knows the pipeline's other ids; beside an older decision this one would be somebody else's then.
         """
-        self.written_by(identity)
         # A run has named its first ones when it took the pipeline over.
         if decision.number > 1:
             self.name_writers(identity)
+        else:
+            self.written_by(identity)
         self._places.on_record |= frozenset(decision.writers)
 
     def _room(self, size_bytes: int) -> int | None:

@@ -315,11 +315,6 @@ def refuse_displaced(options: SinkOptions, view: LedgerView) -> None:
     )
 
 
-def warn_of_writers(options: SinkOptions, view: LedgerView) -> tuple[str, ...]:
-    """The same, logged too."""
-    return tuple(told(log, each) for each in warnings_of_writers(options, view))
-
-
 def warnings_of_writers(options: SinkOptions, view: LedgerView) -> list[str]:
     """That somebody else writes under the pipeline's keys, or that nobody can tell who wrote its newest decision."""
     warnings = []
@@ -341,6 +336,11 @@ def warnings_of_writers(options: SinkOptions, view: LedgerView) -> list[str]:
             "the batch's records before you rely on them"
         )
     return warnings
+
+
+def warn_of_writers(options: SinkOptions, view: LedgerView) -> tuple[str, ...]:
+    """These warnings, logged too."""
+    return tuple(told(log, each) for each in warnings_of_writers(options, view))
 
 
 def warn_of_expired(seals: Sequence[Seal]) -> tuple[str, ...]:

@@ -19,11 +19,6 @@ ADOPTING = {"adopt__checkpoint": "true"}
 GIVING_UP = {**ADOPTING, "adopt__without__batch": "7"}
 
 
-def unnamed(world: World) -> list[bytes]:
-    """The keys in the ledger but for the note that names a run's producer ids."""
-    return [key for key in world.ledger_keys() if not key.endswith(b"/named")]
-
-
 def decided(world: World, committed: int, *, batch_write: bool = False) -> list[Seal]:
     """Batch 7 of three slots with 2 records each; the first ones are committed, the broker aborted the others."""
     seals = [world.slot(number) for number in range(3)]
@@ -39,7 +34,7 @@ def shown(world: World) -> list[int]:
 
 
 def ledger_values(world: World) -> int:
-    return len(unnamed(world))
+    return len(world.unnamed_keys())
 
 
 @pytest.mark.parametrize(
