@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -106,6 +109,50 @@ def test_a_network_whose_loop_has_failed_is_closed_all_the_same() -> None:
     network.close()
 
     assert network._loop.asyncio.is_closed()
+
+
+@pytest.mark.parametrize("loop_is", ["busy", "in the work"])
+def test_an_interrupt_leaves_no_work_behind_and_no_word_of_it(
+    loop_is: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C ended the coroutine on the caller's thread while the loop had it in its hands: asyncio's traceback came
+    behind the command's answer.
+    """
+    over, at_work, cancelled = threading.Event(), threading.Event(), threading.Event()
+    network = Network(ClientSettings(("127.0.0.1:1",)))
+
+    async def work() -> None:
+        at_work.set()
+        try:
+            await asyncio.sleep(WAIT_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if loop_is == "in the work":
+                assert at_work.wait(WAIT_S)
+            raise KeyboardInterrupt
+
+    if loop_is == "busy":
+        network.on_loop(lambda: over.wait(WAIT_S))
+    with monkeypatch.context() as patched:
+        patched.setattr("kafka_core.runtime.event", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            network._wait_for(work())
+    over.set()
+    if loop_is == "in the work":
+        assert cancelled.wait(WAIT_S)
+    looked = threading.Event()
+    network.on_loop(lambda: network.later(0, looked.set))
+    assert looked.wait(WAIT_S)
+    left = [each for each in network._loop._tasks if not each.done()]
+    network.close()
+    gc.collect()
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert len(left) <= 1, "the pool's own"
 
 
 # ---- versions

@@ -126,9 +126,14 @@ class FirstContact:
 
     async def _from(self, server: Place, allowed_s: float) -> Exception | None:
         """None when the brokers are known, else why they are not."""
+        until = runtime.monotonic() + allowed_s
         connection = self._pool.open(str(server), f"server {server}", server, allowed_s, _nothing)
+        assert connection.opening is not None
         try:
-            await self._pool.read_brokers(connection, allowed_s + 2 * STEP_S, all_of_them=True)
+            # It has its own limit. A question that waits for it in the queue could be given up first, without a reason.
+            await asyncio.wait([connection.opening])
+            left_s = max(0.0, until - runtime.monotonic())
+            await self._pool.read_brokers(connection, left_s + 2 * STEP_S, all_of_them=True)
         except Exception as error:
             if isinstance(error, ExactlyOnceError) and not isinstance(error, BrokerUnavailable):
                 # Another cluster's, or no broker's.

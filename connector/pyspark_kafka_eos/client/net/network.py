@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -266,6 +267,7 @@ class Network:
         """
         over = runtime.event()
         ended: list[Exception | None] = []
+        tasks: list[asyncio.Task[None]] = []
 
         async def run() -> None:
             try:
@@ -276,15 +278,26 @@ class Network:
             finally:
                 over.set()
 
-        started = run()
+        def begin() -> None:
+            task = self._loop.task(run())
+            # One that is cancelled before its first step has not touched the work.
+            task.add_done_callback(lambda _: work.close())
+            tasks.append(task)
+
+        def give_up() -> None:
+            for each in tasks:
+                each.cancel()
+
         try:
-            self.on_loop(lambda: self._loop.task(started))
+            self.on_loop(begin)
             while not over.wait(_LOOP_ALIVE_S) and not self._loop.ended:
                 pass
         finally:
             if not ended:
-                for each in (started, work):
-                    each.close()
+                # An interrupt may come while the loop has the work in its hands: nobody else may end it then.
+                self._loop.run_if_open(give_up)
+            if self._loop.ended:
+                work.close()
         if not ended:
             raise BrokerUnavailable("the connections were closed", self._where())
         if ended[0] is not None:

@@ -198,8 +198,14 @@ class Pool:
         def too_late() -> None:
             connection.close(TimedOut(f"{connection.step} took longer than {allowed_s:.1f} s"))
 
-        limit = self._loop.later(allowed_s + STEP_S, too_late)
-        task.add_done_callback(lambda _: limit.cancel())
+        def last_step() -> None:
+            # A timer of its own: after a stall of this process the limit and the steps' own ends are due at once, and
+            # only a step's end knows what was waited for.
+            if not task.done():
+                limits.append(self._loop.later(STEP_S, too_late))
+
+        limits = [self._loop.later(allowed_s, last_step)]
+        task.add_done_callback(lambda _: [limit.cancel() for limit in limits])
         connection.opening = task
         return connection
 

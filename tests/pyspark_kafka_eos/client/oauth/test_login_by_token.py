@@ -533,6 +533,31 @@ def test_an_endpoint_that_never_answers_ends_with_the_time_and_its_name(
     assert time.monotonic() - began < 4.0
 
 
+def test_an_endpoint_that_never_answers_is_named_by_a_process_that_stood_still(
+    opened: Opened, endpoint: TokenEndpoint
+) -> None:
+    """A CI with four tests on two cores: the client's own question was given up first, and knew no reason."""
+    listener = opened(mechanisms=BEARER)
+    endpoint.plan.hold = threading.Event()
+    network = Network(wanted(listener.address, **credentials(endpoint.url)))
+    goes_on_at = time.monotonic() + 3.0
+
+    def stand_still() -> None:
+        while not endpoint.asked and time.monotonic() < goes_on_at:
+            time.sleep(0.01)
+        network.on_loop(lambda: threading.Event().wait(goes_on_at - time.monotonic()))
+
+    stalling = threading.Thread(target=stand_still)
+    stalling.start()
+    try:
+        with pytest.raises(TokenUnavailable, match="gives no token within"):
+            network.bootstrap(1_500)
+    finally:
+        stalling.join(WAIT_S)
+        network.close()
+        endpoint.plan.hold.set()
+
+
 HEAD = b"HTTP/1.1 200 OK\r\n"
 DRIBBLES = {
     "its head": (HEAD, b"X: y\r\n"),
