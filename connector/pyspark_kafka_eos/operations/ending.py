@@ -5,6 +5,8 @@ Does not know: how an operation was confirmed, how it is shown.
 Invariants:
 - Only transactions that the ledger has decided are committed.
 - Nothing that is decided is aborted or fenced before its end is proven.
+- Nothing is ended by records of which nobody can tell whether the pipeline wrote them: neither what they decide, nor
+  what they do not name. A run's start judges them by its checkpoint, which a command has not.
 - Nothing counts as undecided before the pipeline's driver is fenced, because until then it may decide at any moment.
 - An answer that proves nothing is reported as unknown.
 """
@@ -20,6 +22,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.reader import LedgerView
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.markers import UNSETTLED, Mender
@@ -36,6 +39,12 @@ _TIMEOUT_MS = 60_000
 
 _SHOWN_NAMES = 5
 """Ids on the one line that an interrupted operation prints; the ledger and the coordinators have the others."""
+
+_BELIEVED = (
+    "no coordinator knows who wrote what the ledger has of this pipeline: its ids have expired since, the ledger is a copy of another cluster's, "
+    "or the pipeline has no decision of its own there and somebody else wrote one. So what is decided cannot be told, and nothing was done to it. "
+    "The query's next run ends it, and says whose decision it goes by; without one the broker aborts what is open when it times out"
+)
 
 _NOTHING_VISIBLE = "none of its records were ever visible, and none will be"
 
@@ -89,7 +98,8 @@ def commit(
     progress = progress or EndingProgress()
     ledger.find_leaders()
     view = ledger.look()
-    Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
+    if not view.believed:
+        Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
     found = _chosen(
         find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look),
         ids,
@@ -98,8 +108,8 @@ def commit(
 
     def end(each: Leftover) -> Done | None:
         if each.unsettled and not each.decided_open and not each.lacks_markers:
-            return _undecided(each)
-        return _commit_one(cluster, ledger, each) if each.seal is not None or ids else None
+            return Done(each.transactional_id, "refused", _BELIEVED) if view.believed else _undecided(each)
+        return _commit_one(cluster, ledger, each, believed=view.believed) if each.seal is not None or ids else None
 
     return _each_of(found, end, progress) + _unheard_of(found, ids)
 
@@ -127,7 +137,7 @@ def _undecided(each: Leftover) -> Done:
     return Done(each.transactional_id, "refused", f"{before}{story(each)}{waits}{now}. It may not be committed")
 
 
-def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
+def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover, *, believed: bool) -> Done:
     seal, name = each.seal, each.transactional_id
     if seal is None or seal.identity is None:
         return Done(name, "refused", "the ledger has not decided it, so it may not be committed")
@@ -138,11 +148,13 @@ def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
     if each.verdict is Outcome.GONE:
         return Done(name, "unchanged", story(each))
     try:
+        if each.verdict is Outcome.UNKNOWN and not never_ended(cluster, seal):
+            return Done(name, "unknown", f"nothing was done to it: {unknowable(each)}")
+        if believed:
+            return Done(name, "refused", _BELIEVED)
         if each.verdict is Outcome.OPEN:
             request = EndRequest(name, seal.identity, True, seal.transaction_version)
             Transactions(cluster).end(request)
-        elif each.verdict is Outcome.UNKNOWN and not never_ended(cluster, seal):
-            return Done(name, "unknown", f"nothing was done to it: {unknowable(each)}")
         # Only the proof counts, whatever the answer was. Without its markers an end makes nothing visible.
         if _verdict(cluster, seal) is Outcome.COMMITTED or each.verdict is Outcome.UNKNOWN:
             Mender(cluster, ledger, _TIMEOUT_MS).await_markers([seal], commit=True)
@@ -181,6 +193,9 @@ def fence(
 def _end_undecided(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str], progress: EndingProgress, *, fence: bool
 ) -> list[Done]:
+    ledger.find_leaders()
+    if (view := ledger.look()).believed:
+        return _refused(cluster, ledger, view, ids, fence=fence)
     progress.current = driver_transactional_id(ledger.pipeline)
     decision, batch_was = take_over(cluster, ledger, group)
     view = ledger.look()
@@ -209,6 +224,20 @@ def _end_undecided(
         return Done(name, "unchanged", f"nothing is open under it ({each.state})") if ids else None
 
     return _each_of(found, end, progress) + _unheard_of(found, ids)
+
+
+def _refused(cluster: Cluster, ledger: Ledger, view: LedgerView, ids: Collection[str], *, fence: bool) -> list[Done]:
+    """The answers where nobody can tell what is decided: no id is taken over, and nothing is ended."""
+    found = find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look)
+    done = []
+    for each in _chosen(found, ids, ledger.pipeline):
+        if each.seal is not None and each.verdict is Outcome.UNKNOWN:
+            done.append(Done(each.transactional_id, "refused", _decided(each)))
+        elif fence or each.last == "driver" or each.unsettled:
+            done.append(Done(each.transactional_id, "refused", _BELIEVED))
+        elif ids:
+            done.append(Done(each.transactional_id, "unchanged", f"nothing is open under it ({each.state})"))
+    return done + _unheard_of(found, ids)
 
 
 def _decided(each: Leftover) -> str:

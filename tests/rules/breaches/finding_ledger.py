@@ -1,4 +1,4 @@
-"""Breaches of: two readers of one ledger (findings L1 to L9)."""
+"""Breaches of: two readers of one ledger (findings L1 to L10)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ TAIL = "L5: A ledger that lost its tail"
 READ_STRICTLY = "L6: A record that anybody"
 PENDING = "L7: A decided batch that the next run"
 ITS_OWN = "L8: A record counts where a producer id of its pipeline"
+ENDS_NOTHING = "L10: No command ends a transaction"
 BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
 
 BREACHES = {
@@ -155,6 +156,24 @@ BREACHES = {
         Planted(
             "nobody is told that the writer is unknown", "pyspark_kafka_eos.commit.start.admission:warnings_of_writers",
             "if view.newest is not None and not view.known and", "if False and",
+        ),
+    ),
+    ENDS_NOTHING: (
+        Planted(
+            "what anybody may have decided is committed", "pyspark_kafka_eos.operations.ending:_commit_one",
+            "if believed:", "if False:",
+        ),
+        Planted(
+            "a mending that anybody may have noted is ended", "pyspark_kafka_eos.operations.ending:commit",
+            "if not view.believed:", "if True:",
+        ),
+        Planted(
+            "what anybody may have left undecided is aborted", "pyspark_kafka_eos.operations.ending:_end_undecided",
+            "if (view := ledger.look()).believed:", "if False:",
+        ),
+        Planted(
+            "a view does not say that it only believes", "pyspark_kafka_eos.commit.ledger.places:Places._read",
+            "believed=known is None and self._believed", "believed=False",
         ),
     ),
     BEFORE_THE_FENCE: (

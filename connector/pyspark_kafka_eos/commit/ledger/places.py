@@ -148,7 +148,7 @@ class Places:
         view = next(iter(views.values())) if len(views) == 1 else _of_all(views, self.own)
         self.believed = view.writer if known is None else None
         displaced = known is None and view.newest is not None and self._writers.decided
-        return replace(view, known=known is not None, displaced=displaced)
+        return replace(view, known=known is not None, displaced=displaced, believed=known is None and self._believed)
 
     def _judge(self, readers: Collection[LedgerReader]) -> frozenset[int] | None:
         """The pipeline's producer ids, with those that its decisions name; None where it is not known to have made any

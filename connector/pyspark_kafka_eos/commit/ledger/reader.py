@@ -88,8 +88,9 @@ class LedgerView:
     another name. `moved`: the note behind `newest` that a later decision may be in another partition. `forgotten`: the
     newest record is a tombstone, so there is no such pipeline (any more). `known`: whether a coordinator, or a record
     of a producer that one knows, says who writes for the pipeline; where not, everything counted. `displaced`: nobody
-    does, though a coordinator shows that the pipeline has decided. `writer`: the producer id of `newest`. `foreign`:
-    the newest record under the pipeline's keys that another producer wrote behind `newest`; it counts for nothing.
+    does, though a coordinator shows that the pipeline has decided. `believed`: something here is of a producer of whom
+    nobody can tell whether it writes for the pipeline. `writer`: the producer id of `newest`. `foreign`: the newest
+    record under the pipeline's keys that another producer wrote behind `newest`; it counts for nothing.
     """
 
     newest: Decision | None = None
@@ -112,6 +113,7 @@ class LedgerView:
     forgotten: bool = False
     known: bool = False
     displaced: bool = False
+    believed: bool = False
     writer: int | None = None
     foreign: LedgerRecord | None = None
 
