@@ -34,6 +34,7 @@ BOUNDS: dict[str, str] = {
     "client.net.addresses::_close_late::result": "by the attempt, which is done",
     "client.net.addresses::_first::result": "by the attempt, which is done",
     "client.net.addresses::_first::wait": "by the time of an opening (pool.open), which cancels it",
+    "client.net.first_contact::FirstContact._from::wait": "by the time of an opening (pool.open), which closes it",
     "client.net.first_contact::FirstContact.make::while": "by the deadline of the caller",
     "client.net.loop::Loop.stop::join": "the caller's time, 1 s; the thread does not keep its process",
     "client.net.network::Network._wait_for::wait": "a second at a time, until the bounded work is over or the loop has ended",

@@ -204,8 +204,12 @@ class Pool:
             if not task.done():
                 limits.append(self._loop.later(STEP_S, too_late))
 
+        def opened(_: object) -> None:
+            for limit in limits:
+                limit.cancel()
+
         limits = [self._loop.later(allowed_s, last_step)]
-        task.add_done_callback(lambda _: [limit.cancel() for limit in limits])
+        task.add_done_callback(opened)
         connection.opening = task
         return connection
 
