@@ -336,7 +336,27 @@ def broken_part(seals: Sequence[Seal], states: States | None, follows: str = BAT
                 return (
                     f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader reports "
                     f"{states.get(where, {}).get(seal.identity.producer_id)}: an earlier transaction was left without its "
-                    f"markers there, or records are gone; {follows}",
+                    f"markers there, records are gone, or somebody else wrote under the slot's producer id; {follows}",
+                    {"slot": seal.slot, "partition": str(where)},
+                )
+    return None
+
+
+def passed_part(
+    seals: Sequence[Seal], ends: Mapping[TopicPartition, int], follows: str = BATCH_IS_RETRIED
+) -> Found | None:
+    """A partition whose last stable offset, of `ends`, lies behind the first record of a seal: the seal's transaction
+    is not open there from that record on. None where no partition says so, which is no proof that all are open: another
+    transaction, begun before, holds that offset too.
+    """
+    for seal in seals:
+        for part in seal.partitions:
+            where = TopicPartition(part.topic, part.partition)
+            # The broker acknowledges some duplicates without an offset.
+            if ends.get(where, 0) > part.first_offset >= 0:
+                return (
+                    f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but nothing is open there before "
+                    f"offset {ends[where]}: somebody else wrote under the slot's producer id, or records are gone; {follows}",
                     {"slot": seal.slot, "partition": str(where)},
                 )
     return None

@@ -138,6 +138,15 @@ def log_starts(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict
     return {}
 
 
+def stable_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """The last stable offsets, before a batch is decided: nothing is open before them. For whoever may not ask leaders
+    about producers; DESCRIBE on the topic is enough, which WRITE includes. Nothing where a topic is gone.
+    """
+    with suppress(UnknownTopic):
+        return Offsets(cluster).latest(sorted(partitions))
+    return {}
+
+
 def never_ended(cluster: Cluster, seal: Seal) -> bool:
     """Whether all records of a seal are in the log as they were written, and no marker has ended them."""
     assert seal.identity is not None
