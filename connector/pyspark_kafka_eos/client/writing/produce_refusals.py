@@ -89,8 +89,8 @@ class RefusedBatch:
         said = f"{self.where} answered {name}{more}"
         if action is Action.FENCED:
             return ProducerFenced(
-                f"{said}: a newer attempt, or the coordinator after the transaction timeout, "
-                "raised the epoch; the records of this attempt are aborted",
+                f"{said}: a newer attempt, or the coordinator after the transaction timeout, raised the epoch, or somebody "
+                "else wrote there under this producer id; the records of this attempt are aborted",
                 facts,
             )
         if self.code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):

@@ -52,6 +52,7 @@ class Notary:
         """Append a batch of one record; the producer id that wrote it. BrokerUnavailable where it may not be there.
         `what` names the note in messages. `needed`: without it nobody looks whether an acknowledged note is there.
         """
+        last: ExactlyOnceError | None = None
         for _ in range(_TRIES):
             producer = self._producer or Producer(self._cluster, self._id, transaction_timeout_ms=_TIMEOUT_MS)
             self._producer = None
@@ -62,9 +63,11 @@ class Notary:
                 self._put(producer, where, batch, needed=needed)
             except (ProducerFenced, OutcomeUnknown) as error:
                 # Another process has a note too, or the end is unclear: under a new epoch both are settled.
+                last = error
                 log.info("%s is written once more: %s", what, error)
             except AbortableError as error:
                 producer.abort()
+                last = error
                 log.info("%s is written once more: %s", what, error)
             except ExactlyOnceError as error:
                 if not producer.forgotten(error):
@@ -75,8 +78,8 @@ class Notary:
                 self._producer = producer
                 return author
         raise BrokerUnavailable(
-            f"{what} was begun {_TRIES} times under {self._id!r} in {where}, and each time another process took that id or the commit got no "
-            "answer, so the note may not be there; nothing was changed; it is retried by the next run",
+            f"{what} was begun {_TRIES} times under {self._id!r} in {where} and may not be there; nothing else was changed; the next run "
+            f"tries again; the last time: {last.message if last is not None else 'the coordinator had forgotten that id'}",
             {"partition": str(where), "transactional_id": self._id},
         )
 
