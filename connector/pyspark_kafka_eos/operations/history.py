@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +25,13 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.client.requests.admin import no_such_topic
 from pyspark_kafka_eos.commit.ledger.joining import decision_in, settled_in
 from pyspark_kafka_eos.commit.ledger.notes import ENDED, SETTLED, Ended, Settled, SettledInParts, from_bytes
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision, Seal
-from pyspark_kafka_eos.records import Batch, DecodedBatch, MarkerKind, control_marker, decode_many, scan
+from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, scan
 
 _WINDOW = 200
 """Offsets read first, at the end of a partition; doubled from window to window, so that the first decisions appear at
@@ -292,14 +294,17 @@ def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> 
 
 
 def _records(where: TopicPartition, batches: list[Batch], lower: int, upper: int, unended: bool) -> Iterator[_Record]:
-    if not batches:
-        return
-    rows: DecodedBatch = decode_many(batches, include_headers=False)
-    writers = [info.producer_id if info.transactional else None for info, _ in batches for _ in range(info.count)]
-    columns = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, rows.timestamp_ms, writers, strict=True)
-    for key, value, offset, written_ms, writer in columns:
-        if not lower <= offset < upper:
-            continue
-        pipeline, _, kind = (key or b"").decode("utf-8", "replace").partition("/")
-        if kind in ("", ENDED, SETTLED):
-            yield _Record(pipeline, where, int(offset), int(written_ms), value, unended, kind, writer)
+    ordered = sorted(batches, key=lambda each: each[0].base_offset)
+    begins = [info.base_offset for info, _ in ordered]
+    for rows in own_records(where, ordered):
+        columns = zip(
+            rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), rows.timestamp_ms, strict=True
+        )
+        for key, value, offset, written_ms in columns:
+            if not lower <= offset < upper:
+                continue
+            pipeline, _, kind = (key or b"").decode("utf-8", "replace").partition("/")
+            if kind in ("", ENDED, SETTLED):
+                info, _ = ordered[bisect_right(begins, offset) - 1]
+                writer = info.producer_id if info.transactional else None
+                yield _Record(pipeline, where, offset, int(written_ms), value, unended, kind, writer)

@@ -5,6 +5,7 @@
 """
 
 from pyspark_kafka_eos.records.batch import (
+    MAX_OWN_BYTES,
     Batch,
     BatchInfo,
     ControlMarker,
@@ -14,6 +15,7 @@ from pyspark_kafka_eos.records.batch import (
     decode,
     decode_chunks,
     decode_many,
+    decode_own,
     digest_of,
     scan,
 )
@@ -36,6 +38,7 @@ from pyspark_kafka_eos.records.visibility import Seen, see
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
     "HEADERS_TYPE",
+    "MAX_OWN_BYTES",
     "Batch",
     "BatchInfo",
     "ControlMarker",
@@ -51,6 +54,7 @@ __all__ = [
     "decode",
     "decode_chunks",
     "decode_many",
+    "decode_own",
     "digest_of",
     "encode_topics",
     "frame",

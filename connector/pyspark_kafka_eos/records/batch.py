@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -49,6 +49,10 @@ worker's 512 MB even while a chunk exists as records, as columns and in Spark's 
 
 _ROW_BYTES: Final = 8 + 8 + 4 + 4 + 4 + 1
 """Of one record in columns: offset, time, the ends of key, value and headers, whose time it is."""
+
+MAX_OWN_BYTES: Final = 64 * 1024 * 1024
+"""The most that a batch takes, unpacked and in columns, which this package writes to its ledger or its turns. Half is
+what a record there has at most; double only gives those more of a reader's memory who write there without a right."""
 
 _HEADER_BYTES: Final = 4 + 4
 """Of one header: the ends of its key and of its value."""
@@ -231,10 +235,38 @@ def decode_chunks(
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[DecodedBatch]:  # fmt: skip
     """Like `decode_many`, in pieces: a new one starts once the records before it fill `chunk_bytes` unpacked."""
+    unpacked = ((info, _records(info, batch, max_bytes)) for info, batch in batches)
+    return _in_pieces(unpacked, include_headers, max_bytes, chunk_bytes)
+
+
+def decode_own(batches: Iterable[Batch], passing_over: Callable[[BatchInfo], object]) -> Iterator[DecodedBatch]:
+    """Keys and values of what this package writes to its own topics, in pieces as of `decode_chunks`.
+
+    `passing_over` is called with each batch that takes more than `MAX_OWN_BYTES`, which is left out. Others who may
+    write to the topic would stop every reader with one such batch.
+    """
+
+    def small() -> Iterator[tuple[BatchInfo, memoryview]]:
+        for info, batch in batches:
+            try:
+                records = _records(info, batch, MAX_OWN_BYTES)
+            except BatchTooLarge:
+                passing_over(info)
+                continue
+            if len(records) + info.count * _ROW_BYTES > MAX_OWN_BYTES:
+                passing_over(info)
+            else:
+                yield info, records
+
+    return _in_pieces(small(), False, MAX_UNPACKED_BYTES, CHUNK_BYTES)
+
+
+def _in_pieces(
+    batches: Iterable[tuple[BatchInfo, memoryview]], include_headers: bool, max_bytes: int, chunk_bytes: int
+) -> Iterator[DecodedBatch]:
     pending: list[tuple[BatchInfo, memoryview]] = []
     size = 0
-    for info, batch in batches:
-        records = _records(info, batch, max_bytes)
+    for info, records in batches:
         if pending and size + len(records) > chunk_bytes:
             yield _columns(pending, include_headers, max_bytes)
             pending, size = [], 0

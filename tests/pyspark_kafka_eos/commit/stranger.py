@@ -17,7 +17,12 @@ NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
 def put(
-    cluster: Cluster, where: TopicPartition, key: bytes, value: bytes | None, identity: ProducerIdentity = NOBODY
+    cluster: Cluster,
+    where: TopicPartition,
+    key: bytes,
+    value: bytes | None,
+    identity: ProducerIdentity = NOBODY,
+    compression: str = "none",
 ) -> None:
     """A record without a transaction, the first one under this identity."""
     batch = frame(
@@ -26,7 +31,7 @@ def put(
         producer_epoch=identity.epoch,
         base_sequence=NO_SEQUENCE if identity == NOBODY else 0,
         transactional=False,
-        compression="none",
+        compression=compression,
     )
     append(cluster, where, batch, what="a record of somebody else", grant="")
 

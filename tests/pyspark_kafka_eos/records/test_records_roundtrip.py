@@ -20,6 +20,7 @@ from pyspark_kafka_eos.records import (
     decode,
     decode_chunks,
     decode_many,
+    decode_own,
     frame,
     scan,
 )
@@ -202,6 +203,22 @@ def test_many_batches_become_one_set_of_columns_and_chunks_hold_the_same() -> No
     chunks = list(decode_chunks(batches, chunk_bytes=3000))
     assert len(chunks) > 3
     assert [row for chunk in chunks for row in rows_of(chunk)] == rows
+
+
+def test_of_our_own_topics_a_batch_that_is_too_large_unpacked_or_in_columns_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyspark_kafka_eos.records.batch.MAX_OWN_BYTES", 2_000)
+    large, many = [Row(b"k", bytes(2_001))], [Row(None, None)] * 100
+    sets = [[Row(b"first", b"1")], large, many, [Row(b"last", b"2")]]
+    batches = [each for rows in sets for each in scan(batch_of(rows, "zstd"))]
+    assert len(batches) == 4
+    passed: list[int] = []
+
+    pieces = list(decode_own(batches, lambda info: passed.append(info.count)))
+
+    assert [row.key for piece in pieces for row in rows_of(piece)] == [b"first", b"last"]
+    assert passed == [1, 100]
 
 
 def test_headers_that_nobody_wants_are_skipped() -> None:

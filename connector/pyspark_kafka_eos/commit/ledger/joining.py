@@ -14,10 +14,11 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.commit.ledger.notes import Settled, SettledInParts, from_bytes, is_part_of
 from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Manifest
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.records import decode, scan
+from pyspark_kafka_eos.records import scan
 
 _WINDOW = 500
 """Offsets read at first; doubled each time. The parts stand close together unless many drivers write to the
@@ -84,13 +85,14 @@ def _between(
             following = max(following, info.last_offset + 1)
             if info.control or info.base_offset >= upper:
                 continue
-            rows = decode((info, data), include_headers=False)
-            for name, value, at in zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True):
-                if not lower <= at < upper:
-                    continue
-                decision = decision or name == key
-                if is_part_of(key, name) and value:
-                    parts.append(_part(where, at, value))
+            for rows in own_records(where, [(info, data)]):
+                names, values = rows.key.to_pylist(), rows.value.to_pylist()
+                for name, value, at in zip(names, values, rows.offset.tolist(), strict=True):
+                    if not lower <= at < upper:
+                        continue
+                    decision = decision or name == key
+                    if is_part_of(key, name) and value:
+                        parts.append(_part(where, at, value))
         if following == offset:
             break
         offset = following

@@ -18,8 +18,9 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.commit.ledger.notes import Mending, from_bytes, mending_prefix
-from pyspark_kafka_eos.records import decode_chunks, scan
+from pyspark_kafka_eos.records import scan
 
 
 def mendings_in(
@@ -40,7 +41,7 @@ def mendings_in(
             own = known is None or (info.transactional and info.producer_id in known)
             if own and not info.control:
                 batches.append((info, data))
-        for rows in decode_chunks(batches, include_headers=False):
+        for rows in own_records(where, batches):
             for row in pc.indices_nonzero(pc.starts_with(rows.key, pattern=prefix)).to_pylist():
                 if (note := _mending(rows.value[row].as_py())) is not None:
                     found.add((note.transactional_id, note.identity))

@@ -24,6 +24,7 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.commit.ledger.joining import decision_in, settled_in
 from pyspark_kafka_eos.commit.ledger.notes import (
     Aborted,
@@ -41,7 +42,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
 )
 from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, decode_chunks, scan
+from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, scan
 
 K = TypeVar("K")
 N = TypeVar("N", Aborted, Ended, Mending, Began | Renamed | Moved | Named)
@@ -250,7 +251,7 @@ class LedgerReader:
         wanted = [batch for batch in batches if not batch[0].control and batch[0].base_offset < upper]
         begins = [info.base_offset for info, _ in wanted]
         found: dict[int, list[LedgerRecord]] = {}
-        for rows in decode_chunks(wanted, include_headers=False):
+        for rows in own_records(self.where, wanted):
             for row in pc.indices_nonzero(pc.starts_with(rows.key, pattern=self._key)).to_pylist():
                 at = int(rows.offset[row])
                 if not lower <= at < upper:

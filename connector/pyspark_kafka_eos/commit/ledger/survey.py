@@ -22,8 +22,9 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.commit.ledger.notes import is_note_of
-from pyspark_kafka_eos.records import decode_chunks, scan
+from pyspark_kafka_eos.records import scan
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _columns(cluster: Cluster, where: TopicPartition, begin: int, end: int) -> I
                 {"partition": str(where), "offset": offset, "end": end},
             )
         told = [batch for batch in batches if not batch[0].control]
-        for rows in decode_chunks(told, include_headers=False):
+        for rows in own_records(where, told):
             yield rows.key, rows.value
         offset = following
 

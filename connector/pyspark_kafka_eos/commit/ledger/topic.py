@@ -44,7 +44,7 @@ from pyspark_kafka_eos.commit.ledger.places import Places
 from pyspark_kafka_eos.commit.ledger.reader import LedgerRecord, LedgerView
 from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision, Seal, driver_transactional_id
-from pyspark_kafka_eos.records import Packed, pack
+from pyspark_kafka_eos.records import MAX_OWN_BYTES, Packed, pack
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,9 @@ _SMALL_BYTES = 1024 * 1024
 """Decisions up to this size fit any ledger topic whose limit was not lowered on purpose. Larger ones are always
 compared with the topic's limit; a process that has not read the limit sends one more request for it.
 """
+
+_LARGEST_BYTES = MAX_OWN_BYTES // 2
+"""Of a record's value: readers pass over what is larger than a record of this package can be."""
 
 _REPLICAS_FOR_TWO = 3
 """Replicas from which on the ledger asks for two in sync: with three one may fail; with two none could."""
@@ -237,7 +240,7 @@ class Ledger:
         self._name(producer.identity, decision)
         value = decision.to_bytes()
         packed = _packed(self._key, value)
-        room = self._room(len(packed))
+        room = self._room(len(packed), len(value))
         batches = [packed]
         if room is not None:
             manifest, parts = cut(value, room - len(self._key))
@@ -276,13 +279,14 @@ class Ledger:
             self.written_by(identity)
         self._places.on_record |= frozenset(decision.writers)
 
-    def _room(self, size_bytes: int) -> int | None:
-        """The topic's limit where a batch is larger, else None."""
+    def _room(self, packed_bytes: int, value_bytes: int) -> int | None:
+        """What a batch may have where one of this size has more, else None. `value_bytes`: of its record's value."""
+        bomb = value_bytes > _LARGEST_BYTES
         if self._limit is None:
-            if size_bytes <= _SMALL_BYTES:
+            if packed_bytes <= _SMALL_BYTES and not bomb:
                 return None
             self._limit = admin.max_message_bytes(self.cluster, self.topic)
-        return self._limit if size_bytes > self._limit else None
+        return min(self._limit, _LARGEST_BYTES) if bomb or packed_bytes > self._limit else None
 
     def _require_fit(self, decision: Decision, batches: Iterable[Packed], room: int) -> None:
         largest = max(len(batch) for batch in batches)
@@ -311,7 +315,8 @@ class Ledger:
 
         Their keys are of this note alone: the note before may still be needed when this process dies among them.
         """
-        room = self._room(len(lone_batch(note_key(self._key, note), to_bytes(note))))
+        key, value = note_key(self._key, note), to_bytes(note)
+        room = self._room(len(lone_batch(key, value)), len(value))
         if room is None:
             return note
         manifest, parts = cut(note.decision.to_bytes(), room - len(self._key), str(note.offset))
