@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_core import runtime
@@ -112,10 +112,14 @@ class WritePlan(WriteSettings):
 class TurnsBegin:
     """Where the tasks of one try take turns: in this partition of the log, from this offset on. One means nothing
     without the other: which partition a pipeline has depends on how many the topic had when it was asked.
+
+    `secret`: 16 bytes that the try's own processes know and nobody else. Who may write to the topic could give two
+    tasks the same turn otherwise.
     """
 
     where: TopicPartition
     offset: int
+    secret: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -123,15 +127,13 @@ class SharedPlan(HandedOver):
     """The plan for every task of a batch in one transaction. Pickled to the executors.
 
     `writing`: how rows become batches, as in scope=task. `identity`: the one that all tasks write under;
-    `transaction_version`: the class that the driver opened the transaction in. `turns`, `turns_from`: the
-    partition in which tasks take turns, and the offset from which on.
+    `transaction_version`: the class that the driver opened the transaction in. `turns`: where tasks take turns.
     """
 
     writing: WritePlan
     identity: ProducerIdentity
     transaction_version: int
-    turns: TopicPartition
-    turns_from: int
+    turns: TurnsBegin
 
     @property
     def transactional_id(self) -> str:

@@ -6,7 +6,7 @@ Does not know: whose turn it is (`turns`), what is written during one.
 Invariants:
 - Of a record that was appended twice (an answer was lost), the second copy is skipped.
 - An append returns only when it is acknowledged.
-- A record of another try is skipped.
+- A record of another try is skipped, and so is one of somebody who does not know the try's secret.
 
 Why a log: tasks cannot rely on reaching each other or the driver on every platform. They can all reach Kafka.
 A log has one order, and all tasks read the same one.
@@ -14,8 +14,10 @@ A log has one order, and all tasks read the same one.
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import json
+import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,17 +28,19 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.client.requests.own_topics import MARK
 from pyspark_kafka_eos.client.writing.appending import append_record
 from pyspark_kafka_eos.model import strict
-from pyspark_kafka_eos.records import decode, scan
+from pyspark_kafka_eos.records import scan
+from pyspark_kafka_eos.slot.plan import TurnsBegin
 from pyspark_kafka_eos.slot.turns import Event, Passed, Stopped, TaskStarted, Wanted
 
+log = logging.getLogger(__name__)
+
 TURN_FORMAT_VERSION = 1
-"""Version of the records' JSON. A record of another one belongs to another version of this package, which may not take
-part in a try.
-"""
+"""Version of the records' JSON."""
 
 PARTITIONS = 8
 """As many as the ledger has, for the same reason."""
@@ -50,6 +54,9 @@ SETTINGS = {
     # A source whose pattern matches the name leaves the topic out.
     **MARK,
 }
+
+_TAG_BYTES = 32
+"""Of SHA-256."""
 
 _WAIT_MS = 250
 """How long the broker holds a read at the end of the log. The broker answers at once when there is a record, so a
@@ -81,21 +88,23 @@ def prepare_turns(cluster: Cluster, topic: str, pipeline: str) -> TopicPartition
     return TopicPartition(topic, zlib.crc32(pipeline.encode()) % len(cluster.topic(topic).leaders))
 
 
-def turns_begin(cluster: Cluster, where: TopicPartition) -> int:
-    """An offset before every record that is still to come."""
-    return Offsets(cluster).latest([where], READ_UNCOMMITTED)[where]
+def turns_begin(cluster: Cluster, where: TopicPartition) -> TurnsBegin:
+    """An offset before every record of a try, and the secret of those that write them."""
+    return TurnsBegin(where, Offsets(cluster).latest([where], READ_UNCOMMITTED)[where], runtime.uuid4().bytes)
 
 
 class TurnLog:
     """One try's part of the log, for one start of a task. One thread may append while another reads."""
 
-    def __init__(self, cluster: Cluster, where: TopicPartition, key: str, since: int) -> None:
-        """`key`: the try; `since`: an offset before its first record."""
+    def __init__(self, cluster: Cluster, begin: TurnsBegin, key: str) -> None:
+        """`key`: the try."""
         self._cluster = cluster
-        self._where = where
+        self._where = begin.where
         self._key = key.encode()
-        self._following = since
+        self._secret = begin.secret
+        self._following = begin.offset
         self._number = 0
+        self._strangers = 0
         self._seen: dict[str, int] = {}
         self._connection: int | None = None
 
@@ -106,7 +115,7 @@ class TurnLog:
             self._cluster,
             self._where,
             self._key,
-            to_json(self._number, events),
+            signed(to_json(self._number, events), self._key, self._secret),
             what="a turn",
             grant="transaction.scope=batch needs WRITE and READ on this topic; nothing of the micro-batch is visible",
         )
@@ -137,10 +146,10 @@ class TurnLog:
             self._following = info.last_offset + 1
             if info.control:
                 continue
-            rows = decode((info, data))
-            for key, value in zip(rows.key.to_pylist(), rows.value.to_pylist(), strict=True):
-                if key == self._key:
-                    yield from self._new_of(value)
+            for rows in own_records(self._where, [(info, data)]):
+                for key, value in zip(rows.key.to_pylist(), rows.value.to_pylist(), strict=True):
+                    if key == self._key:
+                        yield from self._of_this_try(value, info.base_offset)
 
     def close(self) -> None:
         """Leave the connection to the next reader."""
@@ -150,6 +159,20 @@ class TurnLog:
                 connections.free.append(self._connection)
             self._connection = None
 
+    def _of_this_try(self, value: bytes | None, offset: int) -> Sequence[Event]:
+        said = unsigned(value, self._key, self._secret)
+        if said is not None:
+            return self._new_of(said)
+        self._strangers += 1
+        if self._strangers == 1:
+            log.warning(
+                "%s has a record at offset %d that no task of this batch wrote; it counts for nothing, and neither do "
+                "further ones; see who has Write on the topic",
+                self._where,
+                offset,
+            )
+        return ()
+
     def _new_of(self, value: bytes) -> Sequence[Event]:
         number, events = from_json(value)
         start = events[0].start
@@ -157,6 +180,22 @@ class TurnLog:
             return ()
         self._seen[start] = number
         return events
+
+
+def signed(value: bytes, key: bytes, secret: bytes) -> bytes:
+    """A record's value: 32 bytes by which those who know the try's secret know each other (HMAC-SHA256, RFC 2104), then
+    what was said.
+    """
+    return hmac.digest(secret, key + b"\0" + value, "sha256") + value
+
+
+def unsigned(value: bytes | None, key: bytes, secret: bytes) -> bytes | None:
+    """What `signed` has signed; None for the record of anybody else."""
+    if value is None or not hmac.compare_digest(
+        signed(value[_TAG_BYTES:], key, secret)[:_TAG_BYTES], value[:_TAG_BYTES]
+    ):
+        return None
+    return value[_TAG_BYTES:]
 
 
 def to_json(number: int, events: Sequence[Event]) -> bytes:

@@ -100,7 +100,7 @@ class TurnSender:
         self._start = runtime.uuid4().hex
         self._identity = plan.identity
         self._patience_s = plan.writing.delivery_timeout_ms / 1000
-        self._log = TurnLog(cluster, plan.turns, plan.key, plan.turns_from)
+        self._log = TurnLog(cluster, plan.turns, plan.key)
         self._producer = Producer(
             cluster,
             plan.transactional_id,

@@ -59,9 +59,9 @@ def test_a_first_start_of_a_task_without_rows_is_refused_where_the_turns_topic_h
     plan, handover = begin(begins, options, "query", 0, LINES)
     assert isinstance(plan, SharedPlan)
     seals = [write_shared(plan, 0, arrow_batches(["of task 0"])), write_shared(plan, 1, ())]
-    more_partitions(broker, plan.turns.topic)
-    moved = prepare_turns(ends, plan.turns.topic, options.pipeline)
-    assert moved != plan.turns, "the pipeline's partition is the same one as before"
+    more_partitions(broker, plan.turns.where.topic)
+    moved = prepare_turns(ends, plan.turns.where.topic, options.pipeline)
+    assert moved != plan.turns.where, "the pipeline's partition is the same one as before"
     # Turns of other pipelines, so that the offset of the one partition is one of the other too.
     client = Client({"bootstrap.servers": broker.bootstrap_servers})
     for _ in range(others):

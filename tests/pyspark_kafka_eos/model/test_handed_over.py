@@ -16,7 +16,7 @@ from pyspark_kafka_eos.commit.dataframe_write import Begun
 from pyspark_kafka_eos.commit.run import Handover
 from pyspark_kafka_eos.model import handed_over as handing
 from pyspark_kafka_eos.options import SinkOptions, SourceOptions
-from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.plan import SharedPlan, TurnsBegin, WritePlan
 from pyspark_kafka_eos.spark.sink.batch_sink import BatchWriter
 from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
 from pyspark_kafka_eos.spark.sink.tasks import FINAL, SlotMessage, read_messages, write_as_slot
@@ -29,8 +29,7 @@ SHARED = SharedPlan(
     writing=PLAN,
     identity=ProducerIdentity(1, 0),
     transaction_version=2,
-    turns=TopicPartition("turns", 0),
-    turns_from=5,
+    turns=TurnsBegin(TopicPartition("turns", 0), 5, b"secret"),
 )
 HANDOVER = Handover("query", 7, ProducerIdentity(1, 0), 1.5)
 BEGUN = Begun(SINK, 7, PLAN, HANDOVER)

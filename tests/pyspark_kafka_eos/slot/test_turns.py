@@ -96,7 +96,7 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
     driver, plan = begun(settings_for(broker))
 
     def log_of(key: str) -> TurnLog:
-        return TurnLog(driver.run.cluster, plan.turns, key, plan.turns_from)
+        return TurnLog(driver.run.cluster, plan.turns, key)
 
     speakers, other = [log_of(plan.key) for _ in range(3)], log_of(plan.key + "0")
 
@@ -124,7 +124,7 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
 @pytest.mark.kafka
 def test_what_was_appended_twice_is_read_once(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
-    log, late = (TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from) for _ in range(2))
+    log, late = (TurnLog(driver.run.cluster, plan.turns, plan.key) for _ in range(2))
     log.append_events([TaskStarted(0, "s")])
     log.append_events([Passed(0, "s", PLACE, 9)])
     # A first sending of the same record that arrives after its second one, and after the record behind it.
@@ -132,7 +132,7 @@ def test_what_was_appended_twice_is_read_once(broker: AnyKafka) -> None:
     late.append_events([Passed(0, "s", PLACE, 9)])
     log.append_events([Passed(0, "s", PLACE, 12)])
 
-    found = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 3)
+    found = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key), 3)
 
     assert found == [TaskStarted(0, "s"), Passed(0, "s", PLACE, 9), Passed(0, "s", PLACE, 12)]
 
@@ -143,13 +143,11 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
         settings = settings_for(kafka)
         driver, plan = begun(settings)
         fault = kafka.fault("Produce", "drop-answer")
-        log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
+        log = TurnLog(driver.run.cluster, plan.turns, plan.key)
         log.append_events([TaskStarted(0, "s")])
 
         assert fault.fired == 1
-        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [
-            TaskStarted(0, "s")
-        ]
+        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key), 1) == [TaskStarted(0, "s")]
         driver.run.cluster.close()
 
 
@@ -158,7 +156,7 @@ def test_a_log_that_lost_what_was_said_ends_the_task(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
 
     with pytest.raises(BrokerUnavailable, match="no longer has the turns"):
-        list(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from + 1_000).new_events())
+        list(TurnLog(driver.run.cluster, replace(plan.turns, offset=plan.turns.offset + 1_000), plan.key).new_events())
 
 
 # ---- turns
@@ -189,7 +187,7 @@ def test_many_tasks_write_the_same_partitions_in_many_turns_and_every_record_is_
     topic = settings["options"]["topic"]
     assert report.records == 3600
     assert read_all(broker, topic) == Counter(value for values in rows for value in values)
-    events = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1)
+    events = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key), 1)
     passed = [event for event in events if isinstance(event, Passed)]
     # More turns than one for each task and partition, or this would show nothing.
     assert len(passed) > 2 * 6 * 4
@@ -229,7 +227,7 @@ def test_a_task_never_holds_more_than_its_bound(
 ) -> None:
     settings = settings_for(broker)
     driver, plan = begun(settings)
-    TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events(
+    TurnLog(driver.run.cluster, plan.turns, plan.key).append_events(
         [TaskStarted(9, "x"), *(Wanted(9, "x", TopicPartition(settings["options"]["topic"], n)) for n in range(4))]
     )
     given: list[int] = []
@@ -290,16 +288,16 @@ def test_when_a_task_fails_the_others_stop_and_say_why(broker: AnyKafka, small_t
 def test_a_start_in_whose_place_another_came_stops_without_having_written(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     driver, plan = begun(settings)
-    log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
+    log = TurnLog(driver.run.cluster, plan.turns, plan.key)
     places = [TopicPartition(settings["options"]["topic"], number) for number in range(4)]
     log.append_events([TaskStarted(9, "x"), *(Wanted(9, "x", place) for place in places)])
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(write_one, plan, settings, 0)
-        others = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
+        others = TurnLog(driver.run.cluster, plan.turns, plan.key)
         while not any(isinstance(event, Wanted) and event.task == 0 for event in others.new_events()):
             pass
-        TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events([TaskStarted(0, "again")])
+        TurnLog(driver.run.cluster, plan.turns, plan.key).append_events([TaskStarted(0, "again")])
         log.append_events([Passed(9, "x", place, 0) for place in places])
         with pytest.raises(AttemptRefused, match="started again before this start had its turn"):
             first.result(timeout=30)
@@ -315,7 +313,7 @@ def test_a_task_without_rows_says_nothing(broker: AnyKafka) -> None:
     seal = write_one(plan, settings, 0)
 
     assert (seal.identity, seal.records, seal.partitions) == (None, 0, ())
-    assert turns_begin(driver.run.cluster, plan.turns) == plan.turns_from
+    assert turns_begin(driver.run.cluster, plan.turns.where).offset == plan.turns.offset
 
 
 @pytest.mark.kafka

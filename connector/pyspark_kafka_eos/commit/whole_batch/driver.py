@@ -159,9 +159,8 @@ class WholeBatch:
         assert self._identity is not None
         self._turns = turns = self._turns or self._prepare_turns()
         self._fresh = False
-        begin = turns_begin(self.run.cluster, turns)
-        self._turns_begin = TurnsBegin(turns, begin)
-        return SharedPlan(writing, self._identity, self.run.cluster.transaction_version, turns, begin)
+        self._turns_begin = turns_begin(self.run.cluster, turns)
+        return SharedPlan(writing, self._identity, self.run.cluster.transaction_version, self._turns_begin)
 
     def process(
         self,

@@ -3,7 +3,8 @@
 Owns: what the tasks' counts and sequences, the coordinator's partitions and the leaders' states have to agree on.
 Does not know: turns, Spark, sockets.
 Invariants:
-- Sequences of a partition begin at 0 and have no gap, so the last one gives the number of its records.
+- Sequences of a partition begin at 0 and have no gap, so the last one gives the number of its records, and one task has
+  the first.
 - Seals that count more or fewer records, or leave out a partition of the transaction, are never committed.
 """
 
@@ -89,10 +90,18 @@ def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPa
             },
         )
     # Only the task whose turn was first has the offset of sequence 0; the others report -1.
+    begins = [part.first_offset for part in parts if part.first_offset >= 0]
+    if len(begins) != 1:
+        raise AttemptRefused(
+            f"{len(begins)} tasks have the beginning of what the batch wrote to a partition, and one has to: a broker took records of one "
+            "task for those of another, or for somebody else's; no record of the batch is visible; the batch is aborted and retried under "
+            "a new epoch",
+            {"partition": str(where), "records": records, "beginnings": len(begins)},
+        )
     return SealedPartition(
         where.topic,
         where.partition,
-        max(part.first_offset for part in parts),
+        begins[0],
         last,
         records,
         _digest(parts),

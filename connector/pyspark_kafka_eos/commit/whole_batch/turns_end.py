@@ -41,7 +41,7 @@ def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[in
     `begin`: where the tasks of the try take turns. `idle`: tasks that were sealed without rows. BrokerUnavailable, with
     nothing decided, where the log does not answer.
     """
-    log = TurnLog(cluster, begin.where, key, begin.offset)
+    log = TurnLog(cluster, begin, key)
     start = f"driver-{runtime.uuid4().hex}"
     log.append_events([TaskStarted(DRIVER, start), Stopped(DRIVER, start, _REASON)])
     turns = Turns()

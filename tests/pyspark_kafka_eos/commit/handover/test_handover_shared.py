@@ -108,7 +108,7 @@ def turns_of(settings: dict[str, Any], handover: Handover) -> TurnLog:
     cluster = Cluster.shared(options.client)
     assert handover.shared is not None and handover.turns is not None
     key = turns_key(batch_transactional_id(options.pipeline), handover.shared)
-    return TurnLog(cluster, handover.turns.where, key, handover.turns.offset)
+    return TurnLog(cluster, handover.turns, key)
 
 
 def test_a_slot_of_scope_task_that_the_broker_aborted_after_the_decision_is_written_again(

@@ -109,3 +109,12 @@ def test_every_task_must_have_its_seal_once() -> None:
     for seals, tasks in wrong:
         with pytest.raises(IllegalMove, match="not every slot has its seal"):
             require_every_slot(seals, tasks)
+
+
+@pytest.mark.parametrize("firsts", [(-1, -1), (100, 100), (100, 200)])
+def test_one_task_has_the_beginning_of_a_partition_or_the_batch_is_done_again(firsts: tuple[int, int]) -> None:
+    """A broker took records of one task for those of another: the counts agree all the same."""
+    seals = [task(0, part(firsts[0], 1, 1)), task(1, part(firsts[1], 1, 1))]
+
+    with pytest.raises(AttemptRefused, match=r"^\d tasks have the beginning of what the batch wrote to a partition"):
+        merged(seals)

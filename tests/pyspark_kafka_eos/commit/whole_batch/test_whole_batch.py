@@ -259,7 +259,7 @@ def test_a_start_that_was_lost_before_it_wrote_costs_nothing_unless_it_was_grant
     driver = driver_of(settings)
     assert driver.start(0) is None
     plan = plan_of(driver)
-    lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
+    lost = TurnLog(driver.run.cluster, plan.turns, plan.key)
     lost.append_events([TaskStarted(0, "lost")])
     if asked:
         # It was granted, so it may have written: whether it did nobody can say.
@@ -402,7 +402,7 @@ def test_a_start_that_has_a_turn_and_whose_task_is_sealed_without_rows_makes_the
         tries.append(plan)
         if len(tries) == 1:
             # It has written nothing so far, so neither coordinator nor leaders know of it.
-            lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
+            lost = TurnLog(driver.run.cluster, plan.turns, plan.key)
             lost.append_events(
                 [TaskStarted(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))]
             )
