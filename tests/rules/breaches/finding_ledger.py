@@ -1,4 +1,4 @@
-"""Breaches of: two readers of one ledger (findings L1 to L10)."""
+"""Breaches of: two readers of one ledger (findings L1 to L13)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ PENDING = "L7: A decided batch that the next run"
 ITS_OWN = "L8: A record counts where a producer id of its pipeline"
 ENDS_NOTHING = "L10: No command ends a transaction"
 BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
+TURNS_BY_A_SECRET = "L12: A turn counts where a process of its try gave it"
+NO_LARGER = "L13: A batch in this package's own topics that is larger than any of its own"
 
 BREACHES = {
     CARRIED_ON: (
@@ -174,6 +176,30 @@ BREACHES = {
         Planted(
             "a view does not say that it only believes", "pyspark_kafka_eos.commit.ledger.places:Places._read",
             "believed=known is None and self._believed", "believed=False",
+        ),
+    ),
+    TURNS_BY_A_SECRET: (
+        Planted(
+            "whoever gave a turn, it counts", "pyspark_kafka_eos.slot.turn_log:unsigned",
+            "if value is None or not hmac", "if value is None or False and not hmac",
+        ),
+        Planted(
+            "two tasks may begin a partition, or none", "pyspark_kafka_eos.commit.whole_batch.merging:_merged",
+            "if len(begins) != 1:", "if False:",
+        ),
+    ),
+    NO_LARGER: (
+        Planted(
+            "a batch that fills a process ends its reader", "pyspark_kafka_eos.records.batch:decode_own",
+            "except BatchTooLarge:", "except ZeroDivisionError:",
+        ),
+        Planted(
+            "many small records fill it all the same", "pyspark_kafka_eos.records.batch:decode_own",
+            "if len(records) + info.count * _ROW_BYTES > MAX_OWN_BYTES:", "if False:",
+        ),
+        Planted(
+            "a decision is written that no reader would read", f"{TOPIC}:Ledger._room",
+            "bomb = value_bytes > _LARGEST_BYTES", "bomb = False",
         ),
     ),
     BEFORE_THE_FENCE: (
