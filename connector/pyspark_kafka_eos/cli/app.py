@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from kafka_core.errors import LedgerUnreadable, OptionsError, PipelineConflict, UnknownTopic
+from kafka_core.errors import ExactlyOnceError, OptionsError, PipelineConflict, UnknownTopic
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.acls import acls
 from pyspark_kafka_eos.cli.answering import NOTHING_CHANGED, CommandAnswer, answering, require_a_way_to_confirm
@@ -31,7 +31,7 @@ from pyspark_kafka_eos.operations import ending as operations
 from pyspark_kafka_eos.operations.checks import examine, examine_source
 from pyspark_kafka_eos.operations.ending import Done, EndingProgress
 from pyspark_kafka_eos.operations.history import LedgerEntry, newest_first, newest_of_each, pipelines_of
-from pyspark_kafka_eos.operations.known import require_known
+from pyspark_kafka_eos.operations.known import judge_each, require_known
 from pyspark_kafka_eos.operations.leftovers import (
     Leftover,
     find_leftovers,
@@ -170,11 +170,14 @@ def list_(
         _require_known(cluster, options, pipeline)
         holding = holders(cluster, topic)
         names = {pipeline_of(each) or "" for each in holding} & set(_all_pipelines(cluster, options))
-        found = {each: _leftovers(cluster, options, each) for each in sorted(names) if pipeline in (None, each)}
+        asked_of = [each for each in names if pipeline in (None, each)]
+        found, problems = judge_each(
+            asked_of, lambda each: _leftovers(cluster, options, each), named=pipeline is not None
+        )
         own = {each.transactional_id for leftovers in found.values() for each in leftovers}
         strangers = find_strangers(cluster, topic, own) if pipeline is None else []
         shown = _filtered(found, lambda each: each.transactional_id in holding)
-        answer(documents.transactions("list", shown, strangers))
+        answer(documents.transactions("list", shown, strangers, problems))
 
 
 @transactions.command()
@@ -186,28 +189,26 @@ def explain(pipeline: Pipeline = None, *, asked: ClusterParameters) -> None:
         answer(documents.transactions("explain", found, problems=problems))
 
 
-def _look(given: GivenOptions, pipeline: str | None) -> tuple[dict[str, list[Leftover]], dict[str, str]]:
-    """Each pipeline's ids, and the problems that a run's start would be refused for. With all pipelines, those with an unreadable
-    ledger record are returned with the problem instead."""
+def _look(given: GivenOptions, pipeline: str | None) -> tuple[dict[str, list[Leftover]], documents.Problems]:
+    """Each pipeline's ids, and the problems that a run's start would be refused for. With all pipelines, those that cannot be judged
+    are returned with the problem instead."""
     options, name, cluster = _connect(given, pipeline)
     _require_known(cluster, options, name)
-    found: dict[str, list[Leftover]] = {}
-    problems: dict[str, str] = {}
-    for each in [name] if name is not None else _all_pipelines(cluster, options):
-        try:
-            found[each] = _leftovers(cluster, options, each)
-        except LedgerUnreadable as error:
-            if name is not None:
-                raise
-            problems[each] = error.message
-    problems |= _lost(cluster, options, found, name)
-    return found, problems
+    names = [name] if name is not None else _all_pipelines(cluster, options)
+    found, problems = judge_each(names, lambda each: _leftovers(cluster, options, each), named=name is not None)
+    return found, problems | _lost(cluster, options, found, name)
 
 
-def _lost(cluster: Cluster, options: SinkOptions, names: Iterable[str], named: str | None) -> dict[str, str]:
+def _lost(
+    cluster: Cluster, options: SinkOptions, names: Iterable[str], named: str | None
+) -> dict[str, ExactlyOnceError]:
     """The pipelines of which coordinators show more than the ledger accounts for, as a run's start would find."""
-    found = {each: lost_ledger(cluster, options, each, named=each == named) for each in sorted(names)}
-    return {each: error.message for each, error in found.items() if error is not None}
+
+    def lost(name: str) -> ExactlyOnceError | None:
+        return lost_ledger(cluster, options, name, named=name == named)
+
+    found, problems = judge_each(names, lost, named=named is not None)
+    return problems | {each: error for each, error in found.items() if error is not None}
 
 
 def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Leftover]:

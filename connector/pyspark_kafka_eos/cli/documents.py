@@ -38,6 +38,11 @@ FORMAT = 1
 
 Document = dict[str, Any]
 
+Problems = Mapping[str, ExactlyOnceError]
+"""Pipeline -> why it cannot be judged, or why its next run would be refused."""
+
+NO_PROBLEMS: Problems = {}
+
 _WORST = (Verdict.DIFFERS, Verdict.ABORTED, Verdict.OPEN, Verdict.GONE, Verdict.MATCHES)
 
 
@@ -105,7 +110,7 @@ def decision(found: Decision) -> Document:
     }
 
 
-def verify(proof: Audit, problems: Mapping[str, str] | None = None) -> Document:
+def verify(proof: Audit, problems: Problems = NO_PROBLEMS) -> Document:
     """The verdict on each batch, and what its pipeline committed without a decision. Wrong where there is such a commit, where the
     output differs from the decision, or where a pipeline's ledger cannot be read or has lost a decision (`problems`); unknown where
     the output cannot be read (or nothing was decided)."""
@@ -126,11 +131,12 @@ def verify(proof: Audit, problems: Mapping[str, str] | None = None) -> Document:
         )
     found_verdicts = {row["verdict"] for row in rows}
     code = FINE if rows else UNKNOWN
-    if problems or proof.undecided or found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
+    hidden = _worst_of(problems)
+    if hidden == WRONG or proof.undecided or found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
         code = WRONG
-    elif found_verdicts & {Verdict.OPEN.value, Verdict.GONE.value}:
+    elif hidden == UNKNOWN or found_verdicts & {Verdict.OPEN.value, Verdict.GONE.value}:
         code = UNKNOWN
-    searched = {"topics": list(proof.topics), "partitions": proof.partitions}
+    searched = {"topics": list(proof.topics), "partitions": len(proof.partitions)}
     return _document(
         "verify",
         code,
@@ -142,8 +148,13 @@ def verify(proof: Audit, problems: Mapping[str, str] | None = None) -> Document:
     )
 
 
-def _hidden(problems: Mapping[str, str] | None) -> list[Document]:
-    return [{"pipeline": name, "problem": text} for name, text in (problems or {}).items()]
+def _hidden(problems: Problems) -> list[Document]:
+    return [{"pipeline": name, "problem": error.message} for name, error in problems.items()]
+
+
+def _worst_of(problems: Problems) -> int:
+    codes = {_code_of(each) for each in problems.values()}
+    return FINE if not codes else UNKNOWN if codes == {UNKNOWN} else WRONG
 
 
 def _undecided(each: Undecided) -> Document:
@@ -177,16 +188,16 @@ def transactions(
     command: str,
     found: Mapping[str, Sequence[Leftover]],
     strangers: Sequence[Leftover] = (),
-    problems: Mapping[str, str] | None = None,
+    problems: Problems = NO_PROBLEMS,
 ) -> Document:
     """Each pipeline's transactional ids in the brokers, and those of no pipeline. `explain` is wrong where a
     decided slot is not committed or hangs; `list` and `explain` are wrong where a pipeline's ledger cannot be
-    read or has lost a decision (`problems`)."""
+    read or has lost a decision, unknown where a broker has not said enough (`problems`)."""
     rows = [_leftover(name, each) for name, leftovers in found.items() for each in leftovers]
     rows += [_leftover(None, each) for each in strangers]
-    hidden = _hidden(problems)
-    code = WRONG if hidden else FINE if command == "list" else _judged(found)
-    return _document(f"transactions {command}", code, transactions=rows, problems=hidden)
+    codes = {_worst_of(problems), FINE if command == "list" else _judged(found)}
+    code = WRONG if WRONG in codes else max(codes)
+    return _document(f"transactions {command}", code, transactions=rows, problems=_hidden(problems))
 
 
 def _judged(found: Mapping[str, Sequence[Leftover]]) -> int:
@@ -276,18 +287,19 @@ def migrated(found: Migration) -> Document:
 
 def failed(command: str, error: ExactlyOnceError) -> Document:
     """A command that failed."""
-    code = WRONG
-    if isinstance(error, OptionsError):
-        code = USAGE
-    elif isinstance(error, (BrokerUnavailable, OutcomeUnknown)):
-        code = UNKNOWN
     said = {
         "class": type(error).__name__,
         "message": error.message,
         "facts": error.facts,
         "who_acts": error.who_acts_at_the_end or error.who_acts,
     }
-    return _document(command, code, error=said)
+    return _document(command, _code_of(error), error=said)
+
+
+def _code_of(error: ExactlyOnceError) -> int:
+    if isinstance(error, OptionsError):
+        return USAGE
+    return UNKNOWN if isinstance(error, (BrokerUnavailable, OutcomeUnknown)) else WRONG
 
 
 def interrupted(command: str, message: str) -> Document:

@@ -19,7 +19,7 @@ from kafka_core.errors import Fact, LedgerUnreadable
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.model import strict
 from pyspark_kafka_eos.model.basis import NO_BASIS, Basis
-from pyspark_kafka_eos.model.ids import batch_transactional_id
+from pyspark_kafka_eos.model.ids import batch_transactional_id, prefix_of
 from pyspark_kafka_eos.model.routes import RoutedTopic, Routes
 from pyspark_kafka_eos.model.seal import Seal, identity_of
 from pyspark_kafka_eos.model.traffic import Traffic
@@ -44,6 +44,9 @@ def planned_ms(source_offsets: Sequence[str] | None) -> int | None:
     """When Spark planned the batch that has these offsets, as far as they were read from its log."""
     return source_offsets.planned_ms if isinstance(source_offsets, LoggedOffsets) else None
 
+
+_SHOWN = 60
+"""Characters of an id that an error shows."""
 
 _MOST_DECISIONS = 2**62
 """No pipeline makes so many, and the decisions after a made up one still have room."""
@@ -182,11 +185,12 @@ class Decision:
         try:
             body = strict.load(value, reading.seal_in)
             require_format(body, LEDGER_FORMAT_VERSION, "the ledger record")
+            pipeline = strict.text(body["pipeline"])
             return Decision(
-                pipeline=strict.text(body["pipeline"]),
+                pipeline=pipeline,
                 query_id=strict.text(body["query_id"]),
                 batch_id=strict.whole(body["batch_id"]),
-                seals=reading.with_topics(body["seals"], body["topics"]),
+                seals=_of_pipeline(pipeline, reading.with_topics(body["seals"], body["topics"])),
                 source_offsets=strict.texts(body["source_offsets"]),
                 decided_ms=strict.time_ms(body["decided_ms"]),
                 connector_version=strict.text(body["connector_version"]),
@@ -207,6 +211,18 @@ class Decision:
                 "look at the record with a console consumer and name another ledger topic or restore this one",
                 {"value_start": value[:80].decode("utf-8", "replace")},
             ) from error
+
+
+def _of_pipeline(pipeline: str, seals: tuple[Seal, ...]) -> tuple[Seal, ...]:
+    """The seals; ValueError where one is of an id that no slot of the pipeline has. Whoever reads the decision asks
+    coordinators for these ids, and may end them.
+    """
+    whole, prefix = batch_transactional_id(pipeline), prefix_of(pipeline)
+    for seal in seals:
+        name = seal.transactional_id
+        if name != f"{prefix}{seal.slot}" and name != whole:
+            raise ValueError(f"{name[:_SHOWN]!r} is no transactional id of slot {seal.slot} of the pipeline")
+    return seals
 
 
 def require_format(body: Mapping[str, Any], known: int, what: str) -> None:

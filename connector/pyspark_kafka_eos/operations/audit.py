@@ -88,14 +88,14 @@ class History:
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdicts on each verified decision, and what was found beside them in so many partitions of these topics.
+    """The verdicts on each verified decision, and what was found beside them in these partitions of these topics.
     `older`: the pipelines of which the ledger has batches before the verified ones.
     """
 
     batches: list[tuple[Decision, list[Finding]]]
     undecided: list[Undecided]
     topics: tuple[str, ...]
-    partitions: int
+    partitions: Set[TopicPartition]
     older: tuple[str, ...] = ()
 
 
@@ -144,6 +144,18 @@ def prove(
     verdicts = [(decision, [_judge(each, behind.get(id(decision))) for each in own]) for decision, own in grouped]
     older = sorted(each.known[0].pipeline for each in histories if each.older)
     return Audit(verdicts, undecided, tuple(sorted(searched)), watch.partitions, tuple(older))
+
+
+def together(proofs: Iterable[Audit]) -> Audit:
+    """Proofs of several pipelines as one."""
+    each = list(proofs)
+    return Audit(
+        [batch for proof in each for batch in proof.batches],
+        [found for proof in each for found in proof.undecided],
+        tuple(sorted({topic for proof in each for topic in proof.topics})),
+        frozenset().union(*(proof.partitions for proof in each)),
+        tuple(sorted(name for proof in each for name in proof.older)),
+    )
 
 
 def verify(cluster: Cluster, decision: Decision) -> list[Finding]:

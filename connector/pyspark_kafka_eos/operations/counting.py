@@ -115,8 +115,8 @@ class Watch:
     since_ms: int
     suspects: Callable[[TopicPartition, ProducerIdentity], bool]
     commits: list[CommittedRecords] = field(default_factory=list)
-    partitions: int = 0
-    """How many were looked into."""
+    partitions: set[TopicPartition] = field(default_factory=set)
+    """Which were looked into."""
 
 
 def count(
@@ -140,8 +140,8 @@ def count(
     apart = {where: watch.since_ms for where, own in by_partition.items() if not own}
     since = offsets.at_time(apart) if apart else {}
     for where, own in sorted(by_partition.items()):
-        progress(watch.partitions, len(by_partition))
-        watch.partitions += 1
+        progress(len(watch.partitions), len(by_partition))
+        watch.partitions.add(where)
         begin, end = begins[where], ends[where]
         for part in own:
             if part.first_offset < 0:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kafka_core.errors import LedgerUnreadable
+from kafka_core.errors import ExactlyOnceError, LedgerUnreadable
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.operations.audit import Audit, History, prove, without_replaced
+from pyspark_kafka_eos.operations.audit import Audit, History, prove, together, without_replaced
 from pyspark_kafka_eos.operations.history import LedgerEntry, counted, newest_first, newest_of_each
+from pyspark_kafka_eos.operations.known import judge_each
 from pyspark_kafka_eos.operations.standing import newest_decided
 
 _FURTHER = 100
@@ -31,11 +32,12 @@ def prove_newest(
     last: int,
     topics: Iterable[str],
     progress: Callable[[int, int], None],
-) -> tuple[Audit, dict[str, str]]:
+) -> tuple[Audit, dict[str, ExactlyOnceError]]:
     """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them. With
-    all pipelines, those whose newest record is none of a decision are returned with the problem instead.
+    all pipelines, those that cannot be judged are returned with the error instead: anybody may have written what they
+    have in the ledger.
 
-    LedgerUnreadable where that is the one pipeline asked for; otherwise as `prove`.
+    LedgerUnreadable where the newest record of the one pipeline asked for is no decision; otherwise as `prove`.
     """
 
     def newer(name: str) -> Sequence[Decision]:
@@ -46,18 +48,22 @@ def prove_newest(
         return known if noted is None or noted in known else [*known, noted]
 
     entries = newest_of_each(newest_first(cluster, ledger, pipeline, 2 * last))
-    histories: list[History] = []
-    problems: dict[str, str] = {}
-    for name, own in entries.items():
-        try:
-            at = Ledger(cluster, ledger, name)
-            newest = newest_decided(cluster, at)
-            histories.append(_history(counted(own, at.producer_ids), newest, last))
-        except LedgerUnreadable as error:
-            if pipeline is not None:
-                raise
-            problems[name] = error.message
-    return prove(cluster, histories, topics, newer, progress), problems
+
+    def history(name: str) -> History:
+        at = Ledger(cluster, ledger, name)
+        newest = newest_decided(cluster, at)
+        return _history(counted(entries[name], at.producer_ids), newest, last)
+
+    named = pipeline is not None
+    histories, problems = judge_each(entries, history, named=named)
+    try:
+        return prove(cluster, list(histories.values()), topics, newer, progress), problems
+    except ExactlyOnceError:
+        if named:
+            raise
+    # Each by itself: what one names (a topic without the right to read it, a leader that never was) ends no other.
+    proofs, more = judge_each(histories, lambda name: prove(cluster, [histories[name]], topics, newer, progress))
+    return together(proofs.values()), problems | more
 
 
 def _history(own: Sequence[LedgerEntry], newest: Decision | None, last: int) -> History:

@@ -29,20 +29,26 @@ from pyspark_kafka_eos.commit.markers import Mender
 from pyspark_kafka_eos.commit.start import admission, first_start
 from pyspark_kafka_eos.model import Decision, batch_transactional_id, driver_transactional_id, writing_ids
 from pyspark_kafka_eos.operations.leftovers import own_ids
-from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options import SinkOptions, is_pipeline_name
 
 _MADE_UP = re.compile(rf"{UNNAMED}[0-9a-f]{{32}}")
 """The names of writes without one. No later run has such a name, and the write deletes its decision when it is done."""
 
 
+def may_be_named(pipeline: str) -> bool:
+    """Whether a pipeline may have this name. Another client may have put any text into the ledger's keys."""
+    return _MADE_UP.fullmatch(pipeline) is not None or is_pipeline_name(pipeline)
+
+
 def look(ledger: Ledger) -> LedgerView:
     """What the ledger has, by leaders that every broker was asked for; nothing where more than half of the brokers say
-    that there is no such topic. BrokerUnavailable where too few can say.
+    that there is no such topic. BrokerUnavailable where too few can say. Every broker's metadata are those of now, so
+    nobody waits for partitions that a note names: anybody may have written it.
     """
     if not absence.topics_there(ledger.cluster, [ledger.topic]):
         return LedgerView()
     try:
-        return ledger.look()
+        return ledger.look(lag_ms=0)
     except UnknownTopic as error:
         raise BrokerUnavailable(
             f"a broker does not know ledger topic {ledger.topic!r}, and more than half of the brokers do: it is behind or cut off from the "

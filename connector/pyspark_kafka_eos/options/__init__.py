@@ -21,6 +21,7 @@ from pyspark_kafka_eos.options.parsing import (
     refuse_speculation,
 )
 from pyspark_kafka_eos.options.reporting import report_ignored
+from pyspark_kafka_eos.options.sink import is_pipeline_name
 
 __all__ = [
     "LONGEST_TRANSACTION_MS",
@@ -34,6 +35,7 @@ __all__ = [
     "asks_for_ledger",
     "documented_options",
     "documented_without_effect",
+    "is_pipeline_name",
     "migrate",
     "parse_ledger",
     "refuse_async_progress",

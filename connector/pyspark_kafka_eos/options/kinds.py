@@ -35,11 +35,18 @@ def unused(kind: Kind, why: str) -> Use:
     return Use(None, kind, "none", f"accepted for migrating jobs; {why}", why)
 
 
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
+
+
+def is_name(text: str, longest: int) -> bool:
+    """Whether a text is a name under Kafka's rule for topics, of at most `longest` characters."""
+    # Kafka refuses . and .. because topics are directories on the broker.
+    return len(text) <= longest and _NAME.fullmatch(text) is not None
+
+
 def name_kind(longest: int) -> Kind:
     """A kind for names under Kafka's rule for topics, of at most `longest` characters."""
-    # Kafka refuses . and .. because topics are directories on the broker.
-    pattern = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{longest}}}")
-    legal = BeforeValidator(lambda text: text if pattern.fullmatch(text) else None)
+    legal = BeforeValidator(lambda text: text if is_name(text, longest) else None)
     expected = f"1 to {longest} of the characters A-Z a-z 0-9 . _ - and not . or .. (Kafka's rule for names)"
     return Kind(expected, TypeAdapter(Annotated[str, legal]))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, TypeAdapter
 
 from pyspark_kafka_eos.model import LEAST_DEAD_LETTER_BYTES, WriteSettings
-from pyspark_kafka_eos.options.kinds import SERVICE_CREDENTIAL, TOPIC, UNPACKED, Use, name_kind, unused
+from pyspark_kafka_eos.options.kinds import SERVICE_CREDENTIAL, TOPIC, UNPACKED, Use, is_name, name_kind, unused
 from pyspark_kafka_eos.options.values import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 
 LONGEST_PIPELINE = 200
@@ -27,6 +27,12 @@ times out during a slow failover. At double, the default 15 minutes still lose n
 are refused."""
 
 DEFAULT_LEDGER_TOPIC = "exactly-once-ledger"
+
+
+def is_pipeline_name(text: str) -> bool:
+    """Whether the option `pipeline` may have this value."""
+    return is_name(text, LONGEST_PIPELINE)
+
 
 _HEADERS = Kind(
     "true (a headers column is written wherever there is one; drop the column to write none)",

@@ -70,7 +70,7 @@ def test_the_doctor_ends_with_what_is_worst(statuses: list, code: int) -> None:
 
 
 def proof(*batches: tuple[Decision, list[Finding]]) -> Audit:
-    return Audit(list(batches), [], ("out",), 4)
+    return Audit(list(batches), [], ("out",), {TopicPartition("out", number) for number in range(4)})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import contextlib
 import json
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,6 +184,18 @@ def test_a_number_of_a_decision_is_a_whole_one_within_bounds(field: str, value: 
 
     with pytest.raises(LedgerUnreadable):
         Decision.from_bytes(json.dumps(body).replace('"HERE"', value).encode())
+
+
+@pytest.mark.parametrize("name", ["", "evil:0", "pipe:1", "pipe:driver", "x" * 40_000])
+def test_a_decision_has_seals_of_its_own_pipelines_slots_alone(name: str) -> None:
+    """A command asks coordinators for these ids, and may end them."""
+    decision = Decision("pipe", "query", 0, (Seal("pipe:0", 0, ProducerIdentity(7, 1), 2),))
+    whole = replace(decision, seals=(Seal("pipe:batch", 0, ProducerIdentity(7, 1), 2),))
+    other = replace(decision, seals=(Seal(name, 0, ProducerIdentity(7, 1), 2),))
+
+    assert [Decision.from_bytes(each.to_bytes()) for each in (decision, whole)] == [decision, whole]
+    with pytest.raises(LedgerUnreadable, match="is no transactional id of slot 0 of the pipeline"):
+        Decision.from_bytes(other.to_bytes())
 
 
 def test_a_manifest_of_more_parts_than_any_decision_has_is_refused_without_room_for_them() -> None:

@@ -19,6 +19,7 @@ READ_STRICTLY = "L6: A record that anybody"
 PENDING = "L7: A decided batch that the next run"
 ITS_OWN = "L8: A record counts where a producer id of its pipeline"
 ENDS_NOTHING = "L10: No command ends a transaction"
+HIDES_NOBODY = "L11: One name that cannot be judged"
 BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
 TURNS_BY_A_SECRET = "L12: A turn counts where a process of its try gave it"
 NO_LARGER = "L13: A batch in this package's own topics that is larger than any of its own"
@@ -200,6 +201,28 @@ BREACHES = {
         Planted(
             "a decision is written that no reader would read", f"{TOPIC}:Ledger._room",
             "bomb = value_bytes > _LARGEST_BYTES", "bomb = False",
+        ),
+    ),
+    HIDES_NOBODY: (
+        Planted(
+            "the first one that cannot be judged ends the command", "pyspark_kafka_eos.operations.known:judge_each",
+            "if named:", "if True:",
+        ),
+        Planted(
+            "any text is taken for a pipeline's name", f"{STANDING}:may_be_named",
+            "return ", "return True or ",
+        ),
+        Planted(
+            "all pipelines are proven together or not at all", "pyspark_kafka_eos.operations.proving:prove_newest",
+            "if named:", "if True:",
+        ),
+        Planted(
+            "a command waits for partitions that a note names", f"{STANDING}:look",
+            "lag_ms=0", "",
+        ),
+        Planted(
+            "a decision may have seals of any id", "pyspark_kafka_eos.model.decision:_of_pipeline",
+            'if name != f"{prefix}{seal.slot}" and name != whole:', "if False:",
         ),
     ),
     BEFORE_THE_FENCE: (

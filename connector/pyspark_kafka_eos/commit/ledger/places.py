@@ -31,7 +31,7 @@ from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import murmur2_of
 
-_LAG_MS = 30_000
+LAG_MS = 30_000
 """How long the brokers' metadata may lack partitions that a note names. A broker that has just started has them within
 seconds; half would fail a start during a slow one, double only delays the error.
 """
@@ -89,28 +89,33 @@ class Places:
         """A decision is being written to the key's partition."""
         self._home = self.own
 
-    def all(self, at_least: int = 0) -> list[TopicPartition]:
-        """Every partition, as the topic is now. BrokerUnavailable where there are not so many, which a note names."""
+    def all(self, at_least: int = 0, lag_ms: int = LAG_MS, *, vouched: bool = True) -> list[TopicPartition]:
+        """Every partition, as the topic is now. BrokerUnavailable where there are not so many, which a note names.
+        `vouched`: whether it is known that the pipeline wrote that.
+        """
         offsets, last = Offsets(self._cluster), TopicPartition(self._topic, at_least - 1)
-        lag_ms, expected = (_LAG_MS, [last]) if at_least else (0, [])
+        lag_ms, expected = (lag_ms, [last]) if at_least else (0, [])
         found = offsets.partitions_of([self._topic], patience_ms=lag_ms, expected=expected)
         if len(found) < at_least:
             raise BrokerUnavailable(
                 f"the brokers report {len(found)} partitions of ledger topic {self._topic!r}, and a note in it names {at_least}: "
-                "their metadata are behind, so the newest decision may be in a partition that they do not show; nothing was "
+                + ("" if vouched else "no coordinator knows who wrote that note, or ")
+                + "their metadata are behind, so the newest decision may be in a partition that they do not show; nothing was "
                 "written; it is retried. If the topic was deleted and recreated, restore it",
                 {"topic": self._topic, "partitions": len(found), "noted": at_least},
             )
         self._count = max(self._count or 0, len(found))
         return found
 
-    def look(self) -> LedgerView:
-        """What the ledger has of the pipeline now: of the partitions where its newest decision may be, or of all."""
+    def look(self, lag_ms: int = LAG_MS) -> LedgerView:
+        """What the ledger has of the pipeline now: of the partitions where its newest decision may be, or of all.
+        `lag_ms`: how long to wait for partitions that a note names.
+        """
         self._writers.ask_coordinators()
         view = self._read({self.own, self.home})
         # A decision of somebody unknown may stand where the pipeline's own is in another partition.
         while view.moved is not None or self._unsure(view):
-            found = self.all(view.moved.partitions if view.moved is not None else 0)
+            found = self.all(view.moved.partitions if view.moved is not None else 0, lag_ms, vouched=view.known)
             view = self._read(found)
             if view.moved is None or view.moved.partitions <= len(found):
                 break

@@ -40,7 +40,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     to_bytes,
 )
 from pyspark_kafka_eos.commit.ledger.parts import DecisionPart, cut
-from pyspark_kafka_eos.commit.ledger.places import Places
+from pyspark_kafka_eos.commit.ledger.places import LAG_MS, Places
 from pyspark_kafka_eos.commit.ledger.reader import LedgerRecord, LedgerView
 from pyspark_kafka_eos.commit.ledger.writers import Writers
 from pyspark_kafka_eos.model import Decision, Seal, driver_transactional_id
@@ -158,12 +158,13 @@ class Ledger:
 
     # ---- reading
 
-    def look(self) -> LedgerView:
+    def look(self, lag_ms: int = LAG_MS) -> LedgerView:
         """What the ledger contains of this pipeline now, in every partition where that may be; reads on from where the
-        last look ended. Does not wait, so a decision may be open. LedgerUnreadable for a record under this pipeline's
-        keys that cannot be read.
+        last look ended. Does not wait, so a decision may be open; only for partitions that a note names, and the
+        brokers do not show yet, up to `lag_ms`. LedgerUnreadable for a record under this pipeline's keys that cannot be
+        read.
         """
-        return self._places.look()
+        return self._places.look(lag_ms)
 
     def mended(self) -> set[tuple[str, ProducerIdentity]]:
         """Every mending of this pipeline that the ledger has a note of, however old: the whole topic is read."""
