@@ -1,5 +1,5 @@
-"""Somebody with WRITE on an output topic, and on no transactional id, writes under the producer id of a slot before its
-first record: what the slot sends then is acknowledged as written already.
+"""Somebody with WRITE on an output topic writes under the producer id of a slot: what the slot sends then is
+acknowledged as written already.
 
 He knows the ids from records that he reads. Source: KIP-98 (a broker takes any producer id; five batches are
 remembered).
@@ -19,8 +19,11 @@ from kafka_core.errors import AbortableError
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.producer_states import describe_producers
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.commit.decision import passed_part
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.operations.audit import Verdict, verify
 from pyspark_kafka_eos.options import SinkOptions
 from tests.conftest import topics_of
 from tests.pyspark_kafka_eos.commit import stranger
@@ -153,3 +156,40 @@ def test_what_is_ended_has_passed(world: World) -> None:
     found = passed_part([world.slot(0, {0: 3})], {OUTPUT[0]: 1})
 
     assert found is not None and found[1] == {"slot": 0, "partition": str(OUTPUT[0])}
+
+
+# ---- what Kafka lets happen: with a transactional id of his own he writes into a transaction that is open
+
+
+@pytest.mark.embedded
+def test_verify_finds_a_record_that_took_the_place_of_another(broker: EmbeddedKafka, scope: str) -> None:
+    """Nothing else can tell: the next record is a duplicate of his, and the transaction is open as it was sealed."""
+    settings = one_record(broker)
+    options = {**settings["options"], "kafka.batch.size": "4096"}
+    settings = {**settings, "options": options, "rows": [[MINE * 2000, MINE * 2001, MINE * 2002]]}
+    where = TopicPartition(options["topic"], 0)
+    written: list[int] = []
+
+    def take_its_place() -> None:
+        cluster = Cluster.shared(SinkOptions.parse({**options, "kafka.client.id": "somebody-else"}).client)
+        name = f"{options['pipeline']}:{'0' if scope == 'task' else 'batch'}"
+        identity = Transactions(cluster).describe([name])[name].identity
+        found = None
+        while found is None or identity.producer_id not in found[where]:
+            found = describe_producers(cluster, [where])
+        written.append(found[where][identity.producer_id].last_sequence + 1)
+        his = stranger.begun(cluster, f"his-{options['topic']}")
+        stranger.send(his, where, b"", HIS.encode(), identity, written[0])
+        his.abort()
+
+    crash_points.arm("mid-produce", action=take_its_place)
+    run_of: RunBatch = run if scope == "task" else run_batch
+    assert run_of(settings)["records"] == 3
+
+    assert written == [1]
+    assert sorted(read_all(broker, options["topic"]), key=len) == [HIS, MINE * 2000, MINE * 2002]
+    parsed = SinkOptions.parse({**options, "transaction.scope": scope})
+    newest = Run(Cluster.shared(parsed.client), parsed, settings["query"]).ledger.look().newest
+    assert newest is not None
+    (finding,) = verify(Cluster.shared(parsed.client), newest)
+    assert finding.verdict is Verdict.DIFFERS

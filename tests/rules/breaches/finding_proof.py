@@ -1,4 +1,4 @@
-"""Breaches of: the proof (findings V1 to V4)."""
+"""Breaches of: the proof (findings V1 to V5)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ UNDECIDED = "pyspark_kafka_eos.operations.undecided"
 MORE = "V1: A commit of the pipeline's producers"
 NO_SEAL = "V1: A partition that no seal names"
 REMOVED = "V2: What a cleaner removed"
+BY_OTHERS = "V5: A batch before whose first record"
 
 BREACHES = {
     MORE: (
@@ -71,6 +72,20 @@ BREACHES = {
         Planted(
             "a command says who acts in a query", "pyspark_kafka_eos.cli.documents:failed",
             '"who_acts": error.who_acts_at_the_end or error.who_acts', '"who_acts": error.who_acts',
+        ),
+    ),
+    BY_OTHERS: (
+        Planted(
+            "without READ nobody looks", "pyspark_kafka_eos.commit.shell:CommitShell._passed",
+            "if states is not None:", "if True:",
+        ),
+        Planted(
+            "without READ nobody looks at a batch of one transaction", "pyspark_kafka_eos.commit.whole_batch.driver:_Try._check",
+            "if states is None:", "if False:",
+        ),
+        Planted(
+            "what is not open in a partition is taken for open", "pyspark_kafka_eos.commit.decision:broken_part",
+            "if part.first_offset >= 0 and", "if False and",
         ),
     ),
 }  # fmt: skip
