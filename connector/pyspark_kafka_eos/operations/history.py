@@ -29,7 +29,9 @@ from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.client.requests.admin import no_such_topic
 from pyspark_kafka_eos.commit.ledger.joining import decision_in, settled_in
 from pyspark_kafka_eos.commit.ledger.notes import ENDED, SETTLED, Ended, Settled, SettledInParts, from_bytes
+from pyspark_kafka_eos.commit.ledger.parts import parts_before
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.ledger.writers import begins_transaction
 from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, scan
 
@@ -306,5 +308,6 @@ def _records(where: TopicPartition, batches: list[Batch], lower: int, upper: int
             pipeline, _, kind = (key or b"").decode("utf-8", "replace").partition("/")
             if kind in ("", ENDED, SETTLED):
                 info, _ = ordered[bisect_right(begins, offset) - 1]
-                writer = info.producer_id if info.transactional else None
+                own = begins_transaction(info, 0 if kind else parts_before(value))
+                writer = info.producer_id if own else None
                 yield _Record(pipeline, where, offset, int(written_ms), value, unended, kind, writer)

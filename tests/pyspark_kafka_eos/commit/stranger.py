@@ -6,8 +6,13 @@ Does not know: what he writes, what a test expects.
 
 from __future__ import annotations
 
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code, name_of
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.wire.produce import produce_request
+from pyspark_kafka_eos.client.wire.versions import Versions
 from pyspark_kafka_eos.client.writing.appending import append, one_record
 from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
@@ -34,6 +39,33 @@ def put(
         compression=compression,
     )
     append(cluster, where, batch, what="a record of somebody else", grant="")
+
+
+def put_into(
+    cluster: Cluster, his: str, where: TopicPartition, key: bytes, value: bytes | None, mine: ProducerIdentity, at: int
+) -> None:
+    """A record in the open transaction of somebody else's identity, the next one at sequence `at`, by leave of a
+    transactional id of his own: a broker asks no coordinator while that transaction is open.
+    """
+    batch = frame(
+        one_record(key, value),
+        producer_id=mine.producer_id,
+        producer_epoch=mine.epoch,
+        base_sequence=at,
+        transactional=True,
+        compression="gzip",
+    )
+
+    def build(versions: Versions) -> m.Message:
+        version = versions.of(m.ProduceRequest, cluster.transaction_version)
+        return produce_request(version, his, 30_000, [(where.topic, where.partition, batch)])
+
+    def judge(answer: m.Message) -> None:
+        (code,) = [each.error_code for topic in answer.responses for each in topic.partition_responses]
+        assert code == Code.NONE, name_of(code)
+
+    cluster.topic(where.topic)
+    ask_leader(cluster, where, lambda: build, judge, deadline_ms=30_000, late=lambda last: None)
 
 
 def begun(cluster: Cluster, name: str) -> Producer:

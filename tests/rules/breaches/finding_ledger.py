@@ -1,4 +1,4 @@
-"""Breaches of: two readers of one ledger (findings L1 to L13)."""
+"""Breaches of: two readers of one ledger (findings L1 to L14)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ HIDES_NOBODY = "L11: One name that cannot be judged"
 BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
 TURNS_BY_A_SECRET = "L12: A turn counts where a process of its try gave it"
 NO_LARGER = "L13: A batch in this package's own topics that is larger than any of its own"
+FIRST_IN_ITS_OWN = "L14: Of what stands in the pipeline's own transaction"
 
 BREACHES = {
     CARRIED_ON: (
@@ -187,6 +188,12 @@ BREACHES = {
         Planted(
             "two tasks may begin a partition, or none", "pyspark_kafka_eos.commit.whole_batch.merging:_merged",
             "if len(begins) != 1:", "if False:",
+        ),
+    ),
+    FIRST_IN_ITS_OWN: (
+        Planted(
+            "whatever stands in the pipeline's transaction is its own", "pyspark_kafka_eos.commit.ledger.writers:begins_transaction",
+            " and info.base_sequence == behind", "",
         ),
     ),
     NO_LARGER: (

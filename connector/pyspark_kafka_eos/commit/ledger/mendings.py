@@ -20,6 +20,7 @@ from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
 from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.commit.ledger.notes import Mending, from_bytes, mending_prefix
+from pyspark_kafka_eos.commit.ledger.writers import begins_transaction
 from pyspark_kafka_eos.records import scan
 
 
@@ -38,7 +39,7 @@ def mendings_in(
         batches = []
         for info, data in scan(bytes(read_raw(cluster, where, offset).records)):
             following = max(following, info.last_offset + 1)
-            own = known is None or (info.transactional and info.producer_id in known)
+            own = known is None or (begins_transaction(info) and info.producer_id in known)
             if own and not info.control:
                 batches.append((info, data))
         for rows in own_records(where, batches):

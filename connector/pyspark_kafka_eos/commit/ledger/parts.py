@@ -82,6 +82,12 @@ class Manifest:
             return None
 
 
+def parts_before(value: bytes | None) -> int:
+    """How many records a decision has before this one under the pipeline's own key, in its transaction."""
+    manifest = Manifest.from_record(value) if value else None
+    return manifest.parts if manifest is not None else 0
+
+
 def sha256_of(value: Any) -> str:
     """A digest of a decision; ValueError or TypeError where it is none."""
     if not _SHA256.fullmatch(strict.text(value)):

@@ -40,7 +40,8 @@ from pyspark_kafka_eos.commit.ledger.notes import (
     is_note_of,
     is_part_of,
 )
-from pyspark_kafka_eos.commit.ledger.writers import Writers
+from pyspark_kafka_eos.commit.ledger.parts import parts_before
+from pyspark_kafka_eos.commit.ledger.writers import Writers, begins_transaction
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, scan
 
@@ -258,7 +259,8 @@ class LedgerReader:
                     continue
                 key, value = rows.key[row].as_py(), rows.value[row].as_py()
                 info, _ = wanted[bisect_right(begins, at) - 1]
-                identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
+                own = begins_transaction(info, parts_before(value) if key == self._key else 0)
+                identity = ProducerIdentity(info.producer_id, info.producer_epoch) if own else None
                 record = LedgerRecord(at, value, identity, self.where)
                 if key == self._key:
                     found.setdefault(info.base_offset, []).append(record)

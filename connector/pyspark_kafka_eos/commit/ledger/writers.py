@@ -3,8 +3,8 @@
 Owns: what the coordinators, the decisions and this process say of these.
 Does not know: what the records say.
 Invariants:
-- A record counts where one of these producer ids wrote it in a transaction. Brokers let no other transactional id
-  write under them (KIP-890, from 3.6 on).
+- A record counts where one of these producer ids wrote it first in a transaction. Brokers let no other transactional id
+  begin one under them in a partition (KIP-890, from 3.6 on).
 - A record is called foreign only beside one that is known to be the pipeline's. A coordinator forgets an id after
   `transactional.id.expiration.ms`, and gives it another producer id when its epochs are at their end; a ledger that was
   copied to another cluster has no producer ids. Then nobody can tell, and what the ledger has is believed.
@@ -22,11 +22,22 @@ from kafka_core.values import NO_PRODUCER_ID
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.model import batch_transactional_id, driver_transactional_id, notes_transactional_id
+from pyspark_kafka_eos.records import BatchInfo
 
 _NAMED = 8
 """How many producer ids a decision names, the newest ones. A pipeline has three, and each start after a long rest has
 three others; half would leave out those of one rest, double would lengthen every decision for nothing.
 """
+
+
+def begins_transaction(info: BatchInfo, behind: int = 0) -> bool:
+    """Whether a batch is what its producer's transaction begins with in this partition, or the one so many records
+    behind that.
+
+    Each transaction of this package in the ledger begins an epoch, so the sequence says where in it a batch stands.
+    Into one that has begun, whoever has a transactional id of his own may write: a broker asks the coordinator no more.
+    """
+    return info.transactional and info.base_sequence == behind
 
 
 class Writers:
