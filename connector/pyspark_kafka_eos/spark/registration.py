@@ -46,6 +46,9 @@ _THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _HIDDEN_IN_OPTIONS, _HIDDEN_BY_DEFAULT = "spark.sql.redaction.options.regex", "(?i)url"
 """Spark's setting of a session, beside spark.redaction.regex, which is the application's."""
 
+_HIDDEN_IN_TEXTS, _HIDDEN_BY_APPLICATION = "spark.sql.redaction.string.regex", "spark.redaction.string.regex"
+"""The same for whole texts, such as the statements that a server of Spark Connect shows; nothing by default."""
+
 _DRIVER, _EXECUTORS = "driver", "executors"
 
 _OR_WITHOUT = ", or call register(spark, require_cache=False)"
@@ -61,7 +64,8 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
 
     `require_cache=False`: a machine without a writable directory for compiled kernels is only logged.
 
-    Secrets in options are hidden in the session's plans from then on (`spark.sql.redaction.options.regex` is extended).
+    Secrets in options are hidden in the session's plans from then on (`spark.sql.redaction.options.regex` is extended);
+    on Spark Connect in the texts of its statements, too (`spark.sql.redaction.string.regex`).
 
     WrongInstallation, with what is wrong and what to do; nothing is registered then. OptionsError for what is not a
     running session. May be called again, and from any thread. It waits for an executor as every job does.
@@ -95,12 +99,19 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
 
 
 def _hide_secrets(spark: SparkSession) -> None:
-    """Have Spark hide all secrets in plans: a write that is refused for one is in the event log before that."""
-    from pyspark_kafka_eos.options.login.in_clear import NOT_HIDDEN
+    """Have Spark hide all secrets in plans and statements: a write that is refused for one is in the event log before
+    that. A server of Spark Connect shows every option of a statement, whatever its name.
+    """
+    from pyspark_kafka_eos.options.login.in_clear import HIDDEN_IN_STATEMENTS, NOT_HIDDEN
 
     hidden = spark.conf.get(_HIDDEN_IN_OPTIONS, _HIDDEN_BY_DEFAULT) or _HIDDEN_BY_DEFAULT
     if NOT_HIDDEN not in hidden:
         spark.conf.set(_HIDDEN_IN_OPTIONS, f"{hidden}|{NOT_HIDDEN}")
+    if not _is_remote(spark):
+        return
+    texts = spark.conf.get(_HIDDEN_IN_TEXTS, None) or spark.conf.get(_HIDDEN_BY_APPLICATION, None)
+    if HIDDEN_IN_STATEMENTS not in (texts or ""):
+        spark.conf.set(_HIDDEN_IN_TEXTS, "|".join(filter(None, (texts, HIDDEN_IN_STATEMENTS))))
 
 
 def _register_with(spark: SparkSession) -> None:
@@ -120,13 +131,16 @@ def _context_of(spark: SparkSession) -> SparkContext | None:
     """The context of a classic session; None on Spark Connect, which has none."""
     if not hasattr(spark, "dataSource"):
         raise OptionsError(f"register needs a SparkSession of pyspark 4.0 or newer, not a {type(spark).__name__}")
-    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
-    context = None if remote else spark.sparkContext
+    context = None if _is_remote(spark) else spark.sparkContext
     # A stopped session of Spark Connect would wait for an answer.
     stopped = getattr(spark, "is_stopped", False) if context is None else context._jsc is None
     if stopped:
         raise OptionsError("this Spark session was stopped: make a new one before register(spark)")
     return context
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _use_this_python(context: SparkContext) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kafka_core.errors import OptionsError
-from pyspark_kafka_eos.options.login.in_clear import refuse_in_clear
+from pyspark_kafka_eos.options.login.in_clear import HIDDEN_IN_STATEMENTS, refuse_in_clear
 from pyspark_kafka_eos.options.login.security import SECRET_NAMES
 from pyspark_kafka_eos.spark import opening
 
@@ -82,3 +82,17 @@ def test_every_step_of_the_format_refuses(step: str) -> None:
     named = {"overwrite": False, "planning": True} if step == "stream_writer" else {}
     with pytest.raises(OptionsError, match="Spark shows"):
         getattr(opening, step)({"kafka.ssl.keystore.key": PLANTED}, *more.get(step, (None,)), **named)
+
+
+@pytest.mark.parametrize("name", sorted(SECRET_NAMES))
+@pytest.mark.parametrize("value", [PLANTED, f'say \\"{PLANTED}\\"\\n{PLANTED}', f"{'x' * 100_000}{PLANTED}", ""])
+def test_a_statement_of_spark_connect_is_hidden_from_the_name_to_the_end_of_the_value(name: str, value: str) -> None:
+    """As the server writes it: protobuf's text format, in which a quote in a value has a backslash."""
+    # Python takes the possessive form from 3.11 on; it matches the same.
+    pattern = re.compile(HIDDEN_IN_STATEMENTS.replace("]++", "]+").replace(")*+", ")*"))
+    before = 'options {\n  key: "topic"\n  value: "t"\n}\noptions {\n  '
+    after = '\n}\noptions {\n  key: "kafka.client.id"\n  value: "c"\n}\n'
+
+    hidden = pattern.sub("*", f'{before}key: "KAFKA.{name}"\n  value: "{value}"{after}')
+
+    assert hidden == f"{before}*{after}"

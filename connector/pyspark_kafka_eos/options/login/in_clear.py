@@ -34,6 +34,14 @@ _JAAS = "sasl.jaas.config"
 NOT_HIDDEN = rf"(?i)kafka\.({'|'.join(re.escape(name) for name in sorted(SECRET_NAMES) if not _HIDDEN.search(name))})$"
 """The names of secrets that Spark does not hide, as a pattern of Java's."""
 
+HIDDEN_IN_STATEMENTS = (
+    rf'(?i)key: "kafka\.({"|".join(re.escape(name) for name in sorted(SECRET_NAMES))})"'
+    r'\s+value: "(?:[^"\\]++|\\.)*+"'
+)
+"""An option with a secret as a server of Spark Connect writes it into the text of a statement (protobuf's text
+format), as a pattern of Java's. Possessive: Java's matcher would need a stack for every character of a key.
+"""
+
 
 def refuse_in_clear(options: Mapping[str, str]) -> None:
     """OptionsError for secrets by value that Spark would show. `options`: those of a format, as Spark has them."""
