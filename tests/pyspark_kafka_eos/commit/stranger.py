@@ -82,12 +82,10 @@ def send(
     key: bytes,
     value: bytes | None,
     identity: ProducerIdentity | None = None,
-    sequence: int | None = None,
 ) -> None:
-    """A record in the producer's transaction, under its own identity and sequence or others; returns when it is
+    """A record in the producer's transaction, under its own identity or another one; returns when it is
     acknowledged.
     """
     batch = pack(one_record(key, value), transactional=True, compression="none", max_batch_bytes=None)
-    stamp = stamper(batch, identity or producer.identity)
-    producer.send(where, 1, stamp if sequence is None else lambda _: stamp(sequence))
+    producer.send(where, 1, stamper(batch, identity or producer.identity))
     producer.flush()

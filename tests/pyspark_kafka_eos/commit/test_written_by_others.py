@@ -178,9 +178,9 @@ def test_verify_finds_a_record_that_took_the_place_of_another(broker: EmbeddedKa
         while found is None or identity.producer_id not in found[where]:
             found = describe_producers(cluster, [where])
         written.append(found[where][identity.producer_id].last_sequence + 1)
-        his = stranger.begun(cluster, f"his-{options['topic']}")
-        stranger.send(his, where, b"", HIS.encode(), identity, written[0])
-        his.abort()
+        his = f"his-{options['topic']}"
+        stranger.begun(cluster, his).abort()
+        stranger.put_into(cluster, his, where, b"", HIS.encode(), identity, written[0])
 
     crash_points.arm("mid-produce", action=take_its_place)
     run_of: RunBatch = run if scope == "task" else run_batch
