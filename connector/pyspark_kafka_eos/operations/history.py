@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_core.errors import LedgerUnreadable
-from kafka_core.values import TopicPartition
+from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
@@ -199,7 +199,12 @@ class _Record:
     value: bytes | None
     open: bool
     kind: str = ""
-    writer: int | None = None
+    identity: ProducerIdentity | None = None
+
+    @property
+    def writer(self) -> int | None:
+        """The producer id of its transaction, None where it is in none."""
+        return self.identity.producer_id if self.identity is not None else None
 
     @property
     def tombstone(self) -> bool:
@@ -210,7 +215,7 @@ class _Record:
         decision: Decision | None = None
         problem = ""
         try:
-            said = decision_in(cluster, self.where, self.pipeline, self.offset, self.value or b"")
+            said = decision_in(cluster, self.where, self.pipeline, self.offset, self.value or b"", self.identity)
             if said.pipeline == self.pipeline:
                 decision = said
             else:
@@ -260,7 +265,7 @@ class _Behind:
             if not isinstance(note, Settled | SettledInParts):
                 return LedgerEntry(*place, None, "it is another note than its key says", writer=record.writer)
             self._settled.add((record.pipeline, note.offset))
-            decision = settled_in(cluster, record.where, record.pipeline, record.offset, note)
+            decision = settled_in(cluster, record.where, record.pipeline, record.offset, note, [record.writer])
         except LedgerUnreadable as error:
             return LedgerEntry(*place, None, error.message, writer=record.writer)
         place = (record.pipeline, record.where, note.offset, record.written_ms)
@@ -309,5 +314,5 @@ def _records(where: TopicPartition, batches: list[Batch], lower: int, upper: int
             if kind in ("", ENDED, SETTLED):
                 info, _ = ordered[bisect_right(begins, offset) - 1]
                 own = begins_transaction(info, 0 if kind else parts_before(value))
-                writer = info.producer_id if own else None
-                yield _Record(pipeline, where, offset, int(written_ms), value, unended, kind, writer)
+                identity = ProducerIdentity(info.producer_id, info.producer_epoch) if own else None
+                yield _Record(pipeline, where, offset, int(written_ms), value, unended, kind, identity)

@@ -1,4 +1,4 @@
-"""Breaches of: two readers of one ledger (findings L1 to L14)."""
+"""Breaches of: two readers of one ledger (findings L1 to L15)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ PENDING = "L7: A decided batch that the next run"
 ITS_OWN = "L8: A record counts where a producer id of its pipeline"
 ENDS_NOTHING = "L10: No command ends a transaction"
 HIDES_NOBODY = "L11: One name that cannot be judged"
+PARTS = "L15: The parts of a decision"
 BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
 TURNS_BY_A_SECRET = "L12: A turn counts where a process of its try gave it"
 NO_LARGER = "L13: A batch in this package's own topics that is larger than any of its own"
@@ -230,6 +231,16 @@ BREACHES = {
         Planted(
             "a decision may have seals of any id", "pyspark_kafka_eos.model.decision:_of_pipeline",
             'if name != f"{prefix}{seal.slot}" and name != whole:', "if False:",
+        ),
+    ),
+    PARTS: (
+        Planted(
+            "whoever wrote under the key of a part, it is one", "pyspark_kafka_eos.commit.ledger.joining:_between",
+            "if not authors.wrote(info):", "if False:",
+        ),
+        Planted(
+            "the parts of a note are of one producer id", f"{READER}:LedgerReader._take_note",
+            "{record.writer, *self._writers.producer_ids}", "{record.writer}",
         ),
     ),
     BEFORE_THE_FENCE: (

@@ -3,22 +3,29 @@
 Owns: the search, backwards in one partition.
 Does not know: how a decision is cut (`parts`); which decision counts (`reader`).
 Invariants:
-- Nothing is inferred from whose transaction a part is in: the digest alone states that a part belongs to the decision.
+- The parts of a decision are of the transaction of the record that stands for them; what others put under these keys is
+  not read. Each part that a note has is what a transaction of the pipeline begins with (`writers`).
+- Where nobody can tell who wrote that record, every part is read, and the digest states which belong to the decision.
 - The search ends at the pipeline's decision before, behind which no part of this one can be, or at the log's beginning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from kafka_core.errors import LedgerUnreadable
-from kafka_core.values import TopicPartition
+from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.client.reading.offsets import Offsets
 from pyspark_kafka_eos.client.reading.own_records import own_records
 from pyspark_kafka_eos.commit.ledger.notes import Settled, SettledInParts, from_bytes, is_part_of
-from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Manifest
+from pyspark_kafka_eos.commit.ledger.parts import Collection as Parts
+from pyspark_kafka_eos.commit.ledger.parts import DecisionPart, Manifest
+from pyspark_kafka_eos.commit.ledger.writers import begins_transaction
 from pyspark_kafka_eos.model import Decision
-from pyspark_kafka_eos.records import scan
+from pyspark_kafka_eos.records import BatchInfo, scan
 
 _WINDOW = 500
 """Offsets read at first; doubled each time. The parts stand close together unless many drivers write to the
@@ -26,24 +33,65 @@ partition.
 """
 
 
-def decision_in(cluster: Cluster, where: TopicPartition, pipeline: str, offset: int, value: bytes) -> Decision:
-    """The decision of a record under a pipeline's own key, put together where it is in parts.
+@dataclass(frozen=True)
+class Authors:
+    """Whose parts count: those of these producer ids, under this epoch, or else what each one's transactions begin
+    with. `producer_ids`: None where nobody can tell, and all count.
+    """
+
+    producer_ids: Collection[int | None] | None
+    epoch: int | None = None
+
+    def wrote(self, info: BatchInfo) -> bool:
+        """Whether a batch may have parts."""
+        if self.producer_ids is None:
+            return True
+        if not info.transactional or info.producer_id not in self.producer_ids:
+            return False
+        return begins_transaction(info) if self.epoch is None else info.producer_epoch == self.epoch
+
+    def wrote_before(self, info: BatchInfo) -> bool:
+        """Whether a batch is of an earlier transaction, so that nothing in front of it has parts."""
+        ids, epoch = self.producer_ids or (), self.epoch
+        return epoch is not None and info.transactional and info.producer_id in ids and info.producer_epoch < epoch
+
+
+def decision_in(
+    cluster: Cluster,
+    where: TopicPartition,
+    pipeline: str,
+    offset: int,
+    value: bytes,
+    identity: ProducerIdentity | None,
+) -> Decision:
+    """The decision of a record under a pipeline's own key, put together where it is in parts. `identity`: that of its
+    transaction, None without one.
 
     LedgerUnreadable where it is none, or where not every part is in the log.
     """
     manifest = Manifest.from_record(value)
     if manifest is None:
         return Decision.from_bytes(value)
-    return Decision.from_bytes(joined(cluster, where, pipeline, offset, manifest))
+    authors = Authors(None) if identity is None else Authors([identity.producer_id], identity.epoch)
+    return Decision.from_bytes(joined(cluster, where, pipeline, offset, manifest, authors))
 
 
 def settled_in(
-    cluster: Cluster, where: TopicPartition, pipeline: str, at: int, note: Settled | SettledInParts
+    cluster: Cluster,
+    where: TopicPartition,
+    pipeline: str,
+    at: int,
+    note: Settled | SettledInParts,
+    writers: Collection[int | None],
 ) -> Decision:
-    """The decision of a note at offset `at`, put together where it is in parts. LedgerUnreadable as above."""
+    """The decision of a note at offset `at`, put together where it is in parts. `writers`: that of the note, and those
+    that are known to write the pipeline's notes: each part is in a transaction of its own, and the id may get another
+    producer id in between. LedgerUnreadable as above.
+    """
     if isinstance(note, Settled):
         return note.decision
-    return Decision.from_bytes(joined(cluster, where, pipeline, at, note.manifest, above=note.offset))
+    authors = Authors(None if None in writers else writers)
+    return Decision.from_bytes(joined(cluster, where, pipeline, at, note.manifest, authors, above=note.offset))
 
 
 def joined(
@@ -52,18 +100,19 @@ def joined(
     pipeline: str,
     below: int,
     manifest: Manifest,
+    authors: Authors,
     *,
     above: int | None = None,
 ) -> bytes:
-    """The bytes of a decision in parts. Its parts are before offset `below` and, where that is known, after offset
-    `above`. LedgerUnreadable where one is missing."""
-    found = Collection(manifest)
+    """The bytes of a decision in parts. Its parts are of these authors, before offset `below` and, where that is
+    known, after offset `above`. LedgerUnreadable where one is missing."""
+    found = Parts(manifest)
     begin = Offsets(cluster).earliest([where])[where]
     lowest = begin if above is None else max(begin, above + 1)
     window, upper = _WINDOW, below
     while upper > lowest and not found.complete:
         lower = max(lowest, upper - window)
-        parts, behind_another = _between(cluster, where, pipeline.encode(), lower, upper)
+        parts, behind_another = _between(cluster, where, pipeline.encode(), lower, upper, authors)
         found.add_parts(parts)
         if behind_another and above is None:
             break
@@ -72,9 +121,9 @@ def joined(
 
 
 def _between(
-    cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int
+    cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int, authors: Authors
 ) -> tuple[list[DecisionPart], bool]:
-    """The pipeline's parts between two offsets, and whether a decision of the pipeline is there."""
+    """The parts of these authors between two offsets, and whether a decision before theirs is there."""
     parts: list[DecisionPart] = []
     decision = False
     offset = lower
@@ -84,6 +133,9 @@ def _between(
         for info, data in () if read.out_of_range else scan(bytes(read.records)):
             following = max(following, info.last_offset + 1)
             if info.control or info.base_offset >= upper:
+                continue
+            decision = decision or (info.base_offset >= lower and authors.wrote_before(info))
+            if not authors.wrote(info):
                 continue
             for rows in own_records(where, [(info, data)]):
                 names, values = rows.key.to_pylist(), rows.value.to_pylist()

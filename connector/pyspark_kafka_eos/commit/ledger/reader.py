@@ -266,17 +266,19 @@ class LedgerReader:
                     found.setdefault(info.base_offset, []).append(record)
                 elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
                     if record.writer in self._writers.producer_ids:
-                        self._take_note(at, value)
+                        self._take_note(record)
                     else:
                         self._unread_notes.append(record)
         return found
 
-    def _take_note(self, at: int, value: bytes, *, believed: bool = False) -> None:
+    def _take_note(self, record: LedgerRecord, *, believed: bool = False) -> None:
         """Keep a note. `believed`: nobody can tell who wrote it, so it says of nobody that he is the pipeline."""
+        at = record.offset
         try:
-            note = from_bytes(value)
+            note = from_bytes(record.value or b"")
             if isinstance(note, SettledInParts):
-                whole = settled_in(self._cluster, self.where, self._pipeline, at, note)
+                writers = {record.writer, *self._writers.producer_ids}
+                whole = settled_in(self._cluster, self.where, self._pipeline, at, note, writers)
                 note = Settled(note.offset, note.identity, whole)
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **self._facts(at)}) from error
@@ -338,7 +340,7 @@ class LedgerReader:
             self._drop_foreign(known)
         unread, self._unread_notes = self._unread_notes, []
         for each in unread:
-            self._take_note(each.offset, each.value or b"", believed=known is None)
+            self._take_note(each, believed=known is None)
         settled = {(note.offset, note.identity): note for note in self._settled}
         newest = max(self._committed, default=None)
         gone = newest is not None and newest.value is None
@@ -404,7 +406,7 @@ class LedgerReader:
         facts = self._facts(record.offset)
         try:
             value = record.value or b""
-            decision = decision_in(self._cluster, self.where, self._pipeline, record.offset, value)
+            decision = decision_in(self._cluster, self.where, self._pipeline, record.offset, value, record.identity)
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **facts}) from error
         if decision.pipeline != self._pipeline:

@@ -5,6 +5,8 @@ whole.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,13 @@ from embedded_kafka.log import encode_batch
 from kafka_core.errors import LedgerUnreadable, OptionsError
 from kafka_core.values import ProducerIdentity as Identity
 from pyspark_kafka_eos import crash_points
-from pyspark_kafka_eos.commit.ledger.joining import joined
+from pyspark_kafka_eos.commit.ledger.joining import Authors, joined
 from pyspark_kafka_eos.commit.ledger.notes import Settled, from_bytes, is_part_of, note_key, to_bytes
 from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Manifest, cut
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, Decision, Seal, SealedPartition
 from pyspark_kafka_eos.operations.history import newest_first
+from tests.pyspark_kafka_eos.commit import stranger
 from tests.pyspark_kafka_eos.commit.fakes import LEDGER, PIPELINE, World, decision_of
 
 KEY = PIPELINE.encode()
@@ -182,7 +185,7 @@ def test_the_search_ends_at_the_pipelines_decision_before(narrow: World) -> None
     before = narrow.kafka.asked["Fetch"]
 
     with pytest.raises(LedgerUnreadable, match="1 of the 1 parts"):
-        joined(narrow.cluster, narrow.where, PIPELINE, at, Manifest("0" * 64, 1))
+        joined(narrow.cluster, narrow.where, PIPELINE, at, Manifest("0" * 64, 1), Authors(None))
 
     assert narrow.kafka.asked["Fetch"] == before + 1
 
@@ -280,6 +283,125 @@ def test_a_note_is_compressed_as_its_decision_is(world: World) -> None:
 
     batch, _marker = world.kafka.log(world.where).batches
     assert len(batch.data) < len(large(slots=400).to_bytes()) / 3
+
+
+# ---- what somebody else puts under these keys
+
+
+JUNK: dict[str, Callable[[DecisionPart], bytes]] = {
+    "junk": lambda _: b"no part",
+    "another note": lambda _: to_bytes(Settled(0, Identity(1, 1), large(slots=0))),
+    "the part, with other text": lambda part: to_bytes(replace(part, text=part.text.swapcase())),
+}
+
+
+def plainly(world: World, key: bytes, value: bytes) -> None:
+    stranger.put(world.cluster, world.where, key, value)
+
+
+def in_a_transaction_of_his_own(world: World, key: bytes, value: bytes) -> None:
+    his = stranger.begun(world.cluster, "evil:driver")
+    stranger.send(his, world.where, key, value)
+    his.commit()
+
+
+HOW = [plainly, in_a_transaction_of_his_own]
+Writes = Callable[[World, bytes, bytes], None]
+
+
+@pytest.fixture(params=HOW, ids=lambda how: how.__name__)
+def forge(request: pytest.FixtureRequest) -> Writes:
+    return request.param
+
+
+def between_parts_and_manifest(world: World, act: Callable[[], None]) -> Decision:
+    """A decision in parts, with what `act` does in front of the record that stands for them."""
+    _, parts = cut(large().to_bytes(), ROOM_BYTES - len(KEY))
+    crash_points.arm("decision-part-sent", len(parts), act)
+    world.decide(large())
+    crash_points.arm("")
+    world.fresh_process()
+    return large()
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_what_somebody_else_puts_under_the_keys_of_parts_is_not_read(narrow: World, forge: Writes, junk: str) -> None:
+    _, parts = cut(large().to_bytes(), ROOM_BYTES - len(KEY))
+
+    def act() -> None:
+        for part in parts:
+            forge(narrow, note_key(KEY, part), JUNK[junk](part))
+
+    decision = between_parts_and_manifest(narrow, act)
+
+    assert narrow.ledger.look().newest == decision
+    ((entry, *_),) = (page for page in newest_first(narrow.cluster, LEDGER, PIPELINE) if page)
+    assert entry.decision == decision
+
+
+def test_somebody_elses_decision_among_the_parts_does_not_end_the_search_for_them(narrow: World, forge: Writes) -> None:
+    def act() -> None:
+        # So many that the parts are in another window.
+        others(narrow, 600)
+        forge(narrow, KEY, large(slots=0).to_bytes())
+
+    decision = between_parts_and_manifest(narrow, act)
+
+    assert narrow.ledger.look().newest == decision
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_what_somebody_else_puts_under_the_keys_of_a_notes_parts_is_not_read(
+    narrow: World, forge: Writes, junk: str
+) -> None:
+    producer = narrow.decide(large(), commit=False)
+    record = narrow.ledger.look().open
+    assert record is not None
+    _, parts = cut(large().to_bytes(), ROOM_BYTES - len(KEY), str(record.offset))
+
+    def act() -> None:
+        for part in parts:
+            forge(narrow, note_key(KEY, part), JUNK[junk](part))
+
+    crash_points.arm("settled-part-noted", len(parts), act)
+    narrow.ledger.note(Settled(record.offset, producer.identity, large()))
+    producer.abort()
+    narrow.fresh_process()
+
+    assert narrow.ledger.look().newest == large()
+
+
+def test_what_is_put_into_the_pipelines_own_transaction_before_is_not_read(narrow: World) -> None:
+    """The broker asks no coordinator about a transaction that has begun in the partition."""
+    producer = narrow.decide(large(0, slots=0), commit=False)
+    _, parts = cut(large(1).to_bytes(), ROOM_BYTES - len(KEY))
+    his = stranger.begun(narrow.cluster, "evil:driver")
+    key, mine = note_key(KEY, parts[0]), producer.identity
+    stranger.put_into(narrow.cluster, his.transactional_id, narrow.where, key, b"no part", mine, 1)
+    producer.commit()
+    narrow.decide(large(1), narrow.driver())
+    narrow.fresh_process()
+
+    assert narrow.ledger.look().newest == large(1)
+
+
+def test_the_parts_of_a_note_count_though_its_id_gets_another_producer_id_among_them(narrow: World) -> None:
+    producer = narrow.decide(large(), commit=False)
+    record = narrow.ledger.look().open
+    assert record is not None
+    before: list[int] = []
+
+    def act() -> None:
+        before.append(narrow.identity(f"{PIPELINE}:notes").producer_id)
+        narrow.kafka.set_epoch(f"{PIPELINE}:notes", 32_766)
+        narrow.ledger._notary._producer = None
+
+    crash_points.arm("settled-part-noted", 3, act)
+    narrow.ledger.note(Settled(record.offset, producer.identity, large()))
+    producer.abort()
+
+    assert narrow.identity(f"{PIPELINE}:notes").producer_id not in before
+    assert narrow.ledger.look().newest == large()
 
 
 # ---- for people
