@@ -162,7 +162,7 @@ def test_a_strangers_record_over_a_decision_counts_for_nothing(kafka: AnyKafka) 
 
     assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
     (own,) = kafka_eos(kafka, "ledger", pipeline).document["pipelines"]
-    assert [each["status"] for each in own["decisions"]] == ["unreadable", "decided"]
+    assert [each["status"] for each in own["decisions"]] == ["foreign", "decided"]
 
     must_be_verified(kafka, pipeline, topic, EXPECTED)
     assert run_child(settings).report["resumed"] is True

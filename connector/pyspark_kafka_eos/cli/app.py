@@ -41,7 +41,7 @@ from pyspark_kafka_eos.operations.leftovers import (
     pipelines_with_ids,
 )
 from pyspark_kafka_eos.operations.proving import prove_newest
-from pyspark_kafka_eos.operations.standing import look, lost_ledger
+from pyspark_kafka_eos.operations.standing import known_by, look, lost_ledger
 from pyspark_kafka_eos.options import SinkOptions
 
 EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130 interrupted."
@@ -93,7 +93,7 @@ def ledger(
     with answering("ledger", asked.as_json) as answer:
         options, name, cluster = _connect(asked.given(), pipeline)
         _require_known(cluster, options, name)
-        pages = newest_first(cluster, options.ledger_topic, name, last)
+        pages = newest_first(cluster, options.ledger_topic, name, last, known_by(cluster, options.ledger_topic))
         if asked.as_json:
             answer(documents.ledger(options.ledger_topic, newest_of_each(pages)))
         _show_ledger(answer, options.ledger_topic, pages)

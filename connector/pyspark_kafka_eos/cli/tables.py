@@ -86,8 +86,9 @@ class LedgerTable(Sheet):
                 each["connector_version"], place,
             )  # fmt: skip
         # The first page of a pipeline has its newest decision.
-        if decisions:
-            self._offsets.setdefault(pipeline, decisions[0].get("source_offsets", []))
+        own = [each for each in decisions if each["status"] != "foreign"]
+        if own:
+            self._offsets.setdefault(pipeline, own[0].get("source_offsets", []))
 
     def end(self, topic: str) -> Sheet:
         """The lines that follow the table."""

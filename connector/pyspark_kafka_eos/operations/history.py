@@ -8,6 +8,8 @@ Invariants:
 - A decision whose transaction has no end yet is returned as open, never as made, unless a note says that it is made, as
   a run judges it. One that lives on in such a note only is returned from there.
 - What is in front of a tombstone of its pipeline is not returned: there is no such pipeline any more.
+- What somebody else wrote, where that is known, is foreign: it takes no place of a pipeline's own entries, and says
+  nothing of them.
 - The newest entries of one pipeline are found without reading older records.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +51,8 @@ class LedgerEntry:
     """One record of the ledger: its place, and its decision or why it cannot be read.
 
     `open`: its transaction is neither committed nor aborted, so it is no decision yet. `writer`: the producer id of its
-    transaction, None where it is in none.
+    transaction, None where it is in none. `foreign`: another producer than the pipeline's own wrote it, so it counts
+    for nothing, and is not read.
     """
 
     pipeline: str
@@ -60,11 +63,12 @@ class LedgerEntry:
     problem: str = ""
     open: bool = False
     writer: int | None = None
+    foreign: bool = False
 
     @property
     def status(self) -> str:
-        """unreadable, open or decided."""
-        return "unreadable" if self.problem else "open" if self.open else "decided"
+        """foreign, unreadable, open or decided."""
+        return "foreign" if self.foreign else "unreadable" if self.problem else "open" if self.open else "decided"
 
 
 def slot_of(seal: Seal) -> dict[str, Any]:
@@ -91,18 +95,29 @@ def slot_of(seal: Seal) -> dict[str, Any]:
     }
 
 
+KnownOf = Callable[[str], Collection[int] | None]
+"""Pipeline -> its producer ids; None where nobody can tell."""
+
+
 def newest_first(
-    cluster: Cluster, topic: str, pipeline: str | None = None, keep: int | None = None
+    cluster: Cluster,
+    topic: str,
+    pipeline: str | None = None,
+    keep: int | None = None,
+    known_of: KnownOf = lambda _: None,
 ) -> Iterator[list[LedgerEntry]]:
-    """The ledger's records of one pipeline or of all, page by page; at most `keep` of each pipeline, its newest.
+    """The ledger's records of one pipeline or of all, page by page; at most `keep` of each pipeline, its newest, and as
+    many foreign ones beside these.
 
     A page has records of one partition, by pipeline and then the newest first, and those of the next pages of that
     partition are older. Aborted ones are left out. UnknownTopic where there is no such topic, AuthorizationFailed where
     it may not be read.
     """
     kept: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
+    writers: dict[str, set[int] | None] = {}
     for where, begin, end in _places(cluster, topic, pipeline):
-        behind = _Behind()
+        behind = _Behind(writers)
         for lower, upper in _windows(begin, end):
             if pipeline is not None and keep is not None and kept[pipeline] >= keep:
                 return
@@ -112,22 +127,47 @@ def newest_first(
                     continue
                 if keep is not None and kept[record.pipeline] >= keep:
                     continue
+                if record.pipeline not in writers:
+                    known = known_of(record.pipeline)
+                    writers[record.pipeline] = None if known is None else set(known)
                 entry = behind.entry(cluster, record)
-                if entry is not None:
+                if entry is None or (entry.foreign and keep is not None and foreign[record.pipeline] >= keep):
+                    continue
+                if entry.foreign:
+                    foreign[record.pipeline] += 1
+                elif behind.is_own(entry):
                     kept[record.pipeline] += 1
-                    page.append(entry)
+                page.append(entry)
             yield sorted(page, key=lambda each: each.pipeline)
 
 
 def counted(entries: Sequence[LedgerEntry], known: Collection[int] | None) -> list[LedgerEntry]:
     """The entries of a pipeline, oldest first, that a run would not pass over. `known`: the pipeline's producer ids,
-    None where nobody can tell. Older ones than its newest decision may be of ids that were replaced.
+    None where nobody can tell. Older ones than its newest decision may be of ids that were replaced: those that have
+    their place, by their number, between the decisions of known ids.
     """
     if known is None:
         return list(entries)
-    own = [at for at, each in enumerate(entries) if each.writer in known and each.decision is not None]
-    newest = max(own, default=-1)
-    return [each for at, each in enumerate(entries) if each.writer in known or (at < newest and not each.problem)]
+    writers = set(known)
+    own: dict[int, LedgerEntry] = {}
+    for at in reversed(range(len(entries))):
+        if entries[at].writer in writers:
+            own[at] = entries[at]
+            writers |= _named_by(entries[at])
+    numbers = {at: each.decision.number for at, each in own.items() if each.decision is not None}
+
+    def fits(at: int, each: LedgerEntry) -> bool:
+        if each.decision is None or each.writer is None:
+            return False
+        behind = min((number for place, number in numbers.items() if place > at), default=-1)
+        before = max((number for place, number in numbers.items() if place < at), default=-1)
+        return before < each.decision.number < behind
+
+    return [each for at, each in enumerate(entries) if at in own or fits(at, each)]
+
+
+def _named_by(entry: LedgerEntry) -> set[int]:
+    return set(entry.decision.writers) if entry.decision is not None else set()
 
 
 def newest_of_each(pages: Iterable[list[LedgerEntry]]) -> dict[str, list[LedgerEntry]]:
@@ -231,7 +271,15 @@ class _Behind:
     notes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, writers: Mapping[str, set[int] | None]) -> None:
+        """`writers`: pipeline -> its producer ids, None where nobody can tell; grows by those that its decisions
+        name.
+        """
+        self._writers = writers
+        self._least: dict[str, int] = {}
+        """Pipeline -> the number of the oldest one of its decisions that stand behind."""
+        self._numbers: set[tuple[str, int]] = set()
+        """Of those, and of decisions that may be a pipeline's: no two have one number."""
         self._forgotten: set[str] = set()
         self._settled: set[tuple[str, int]] = set()
         self._ended: set[tuple[str, Ended]] = set()
@@ -243,6 +291,31 @@ class _Behind:
             self._forgotten.add(name)
         if name in self._forgotten:
             return None
+        known, least = self._writers[name], self._least.get(name, 0)
+        own = known is None or record.writer in known
+        # In front of a decision of the pipeline one may be of an id that was replaced since.
+        may_be = own or (record.writer is not None and least > 0 and not record.kind)
+        entry = self._own_entry(cluster, record) if may_be else None
+        decision = entry.decision if entry is not None else None
+        number = decision.number if decision is not None else least
+        if not own and (number >= least or (name, number) in self._numbers):
+            place = (name, record.where, record.offset, record.written_ms)
+            found = LedgerEntry(*place, None, open=record.open, writer=record.writer, foreign=True)
+            return None if record.kind else found
+        if known is not None and decision is not None:
+            self._numbers.add((name, number))
+            if own:
+                self._least[name] = number
+                known.update(decision.writers)
+        return entry
+
+    def is_own(self, entry: LedgerEntry) -> bool:
+        """Whether it counts as one of the pipeline's, as far as anybody can tell."""
+        known = self._writers[entry.pipeline]
+        return known is None or entry.writer in known
+
+    def _own_entry(self, cluster: Cluster, record: _Record) -> LedgerEntry | None:
+        name = record.pipeline
         if record.kind:
             return self._of_a_note(cluster, record)
         if (name, record.offset) in self._settled:

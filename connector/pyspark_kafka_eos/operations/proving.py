@@ -17,7 +17,7 @@ from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.operations.audit import Audit, History, prove, together, without_replaced
 from pyspark_kafka_eos.operations.history import LedgerEntry, counted, newest_first, newest_of_each
 from pyspark_kafka_eos.operations.known import judge_each
-from pyspark_kafka_eos.operations.standing import newest_decided
+from pyspark_kafka_eos.operations.standing import known_by, newest_decided
 
 _FURTHER = 100
 """Decisions that a run may make while its output is read: minutes of a busy query. With more than that, what is found
@@ -41,13 +41,15 @@ def prove_newest(
     """
 
     def newer(name: str) -> Sequence[Decision]:
-        found = newest_of_each(newest_first(cluster, ledger, name, 2 * last + _FURTHER)).get(name, [])
         at = Ledger(cluster, ledger, name)
         noted = at.look().newest
+        pages = newest_first(cluster, ledger, name, 2 * last + _FURTHER, lambda _: at.producer_ids)
+        found = newest_of_each(pages).get(name, [])
         known = _known(counted(found, at.producer_ids))
         return known if noted is None or noted in known else [*known, noted]
 
-    entries = newest_of_each(newest_first(cluster, ledger, pipeline, 2 * last))
+    pages = newest_first(cluster, ledger, pipeline, 2 * last, known_by(cluster, ledger))
+    entries = newest_of_each(pages)
 
     def history(name: str) -> History:
         at = Ledger(cluster, ledger, name)

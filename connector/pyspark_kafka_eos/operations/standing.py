@@ -13,10 +13,11 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from kafka_core.errors import BrokerUnavailable, PipelineConflict, UnknownTopic
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, PipelineConflict, UnknownTopic
 from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
@@ -28,6 +29,7 @@ from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.markers import Mender
 from pyspark_kafka_eos.commit.start import admission, first_start
 from pyspark_kafka_eos.model import Decision, batch_transactional_id, driver_transactional_id, writing_ids
+from pyspark_kafka_eos.operations.history import KnownOf
 from pyspark_kafka_eos.operations.leftovers import own_ids
 from pyspark_kafka_eos.options import SinkOptions, is_pipeline_name
 
@@ -55,6 +57,20 @@ def look(ledger: Ledger) -> LedgerView:
             "others; nothing is concluded and nothing was changed; ask again, and make sure that the brokers reach each other",
             {"topic": ledger.topic},
         ) from error
+
+
+def known_by(cluster: Cluster, ledger_topic: str) -> KnownOf:
+    """Which producer ids are a pipeline's, by a look at its ledger."""
+
+    def known(pipeline: str) -> Collection[int] | None:
+        ledger = Ledger(cluster, ledger_topic, pipeline)
+        # What cannot be judged is said by whoever judges the pipeline.
+        with suppress(ExactlyOnceError):
+            if may_be_named(pipeline):
+                look(ledger)
+        return ledger.producer_ids
+
+    return known
 
 
 def newest_decided(cluster: Cluster, ledger: Ledger) -> Decision | None:

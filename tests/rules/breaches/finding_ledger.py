@@ -1,4 +1,4 @@
-"""Breaches of: two readers of one ledger (findings L1 to L15)."""
+"""Breaches of: two readers of one ledger (findings L1 to L16)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ ITS_OWN = "L8: A record counts where a producer id of its pipeline"
 ENDS_NOTHING = "L10: No command ends a transaction"
 HIDES_NOBODY = "L11: One name that cannot be judged"
 PARTS = "L15: The parts of a decision"
+FOREIGN = "L16: What somebody else wrote takes no place"
 BEFORE_THE_FENCE = "L9: What an older run decides while the next one starts"
 TURNS_BY_A_SECRET = "L12: A turn counts where a process of its try gave it"
 NO_LARGER = "L13: A batch in this package's own topics that is larger than any of its own"
@@ -241,6 +242,20 @@ BREACHES = {
         Planted(
             "the parts of a note are of one producer id", f"{READER}:LedgerReader._take_note",
             "{record.writer, *self._writers.producer_ids}", "{record.writer}",
+        ),
+    ),
+    FOREIGN: (
+        Planted(
+            "whoever wrote it, it takes a place", f"{HISTORY}:_Behind.is_own",
+            "return known is None or entry.writer in known", "return True",
+        ),
+        Planted(
+            "whoever wrote it, it is an entry", f"{HISTORY}:_Behind.entry",
+            "own = known is None or record.writer in known", "own = True",
+        ),
+        Planted(
+            "whatever its number, it is a decision of the pipeline", f"{HISTORY}:counted",
+            "return before < each.decision.number < behind", "return True",
         ),
     ),
     BEFORE_THE_FENCE: (
