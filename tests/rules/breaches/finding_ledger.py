@@ -66,7 +66,7 @@ BREACHES = {
             "if mender.is_decided(record, view, by):", "if True:",
         ),
         Planted(
-            "a note that an open decision's batch is ended says nothing", f"{HISTORY}:_Behind.entry",
+            "a note that an open decision's batch is ended says nothing", f"{HISTORY}:_Behind._own_entry",
             "return replace(entry, open=False)", "return entry",
         ),
         Planted(
