@@ -17,6 +17,7 @@ from pyspark_kafka_eos.cli.given import ANY_PIPELINE
 from pyspark_kafka_eos.cli.parameters import ClusterParameters, OnePipeline, asking
 from pyspark_kafka_eos.operations import acls as rights
 from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
 
 
 @asking
@@ -66,6 +67,11 @@ def acls(
                     "--tenant is for all pipelines of a tenant: leave out the pipeline, --output, --source and --df-write"
                 )
             sink = given.options(ANY_PIPELINE)
+            if sink.ledger_topic not in (DEFAULT_LEDGER_TOPIC, f"{tenant}.ledger"):
+                raise OptionsError(
+                    f"--tenant grants the ledger {tenant}.ledger, and ledger.topic={sink.ledger_topic[:80]!r} is another one: leave the option "
+                    "out, or print the rights of one pipeline (kafka-eos acls PIPELINE)"
+                )
             found = rights.of_tenant(tenant, create=create, doctor=checking)
         else:
             sink = given.options(pipeline, shape) if given.writes or pipeline is not None else None

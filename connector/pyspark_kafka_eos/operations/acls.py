@@ -35,7 +35,7 @@ class Acl:
     prefixed: bool = False
 
 
-_BY_DOCTOR = Acl(CLUSTER, _CLUSTER_NAME, ("Describe", "DescribeConfigs"), "doctor: the brokers' caps")
+_BY_DOCTOR = Acl(CLUSTER, _CLUSTER_NAME, ("DescribeConfigs",), "doctor: the brokers' caps")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _transactions(sink: SinkOptions, *, create: bool, doctor: bool) -> Iterator[
     else:
         yield Acl(IDS, UNNAMED, ("Write",), "the transactions of every df.write without a pipeline", prefixed=True)
     more = _more(create=create, doctor=doctor)
-    yield Acl(TOPIC, sink.ledger_topic, ("Read", "Write", *more), "the ledger; Write is over all pipelines in it")
+    yield Acl(TOPIC, sink.ledger_topic, ("Read", "Write", *more), "the ledger; Write can stop every pipeline in it")
     if sink.scope == "batch":
         yield Acl(TOPIC, turns_topic(sink.ledger_topic), ("Read", "Write", *more), "transaction.scope=batch")
 

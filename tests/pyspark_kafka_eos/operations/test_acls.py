@@ -71,7 +71,7 @@ LEAST = {
             {
                 ("topic", "out"): ["Write", "Read", "DescribeConfigs"], ("transactional-id", "pay:*"): ["Write"],
                 ("topic", "exactly-once-ledger"): ["Read", "Write", "DescribeConfigs"], ("group", "pay"): ["Read"],
-                ("topic", "src"): ["Read", "DescribeConfigs"], ("cluster", "kafka-cluster"): ["Describe", "DescribeConfigs"],
+                ("topic", "src"): ["Read", "DescribeConfigs"], ("cluster", "kafka-cluster"): ["DescribeConfigs"],
             },
         ),
     ],
@@ -222,6 +222,14 @@ def test_a_tenant_whose_names_could_begin_anothers_is_wrong_usage(name: str) -> 
     result = CliRunner().invoke(app, ["acls", "-b", "b:9092", "--tenant", name])
 
     assert result.exit_code == 2 and "no dot" in " ".join(result.output.split())
+
+
+def test_a_ledger_that_is_not_the_tenants_is_not_passed_over() -> None:
+    result = CliRunner().invoke(app, ["acls", "-b", "b:9092", "--tenant", "acme", "-o", "ledger.topic=other.ledger"])
+
+    assert result.exit_code == 2
+    said = " ".join((result.output + result.stderr).split())
+    assert "--tenant grants the ledger acme.ledger, and ledger.topic='other.ledger' is another one" in said
 
 
 @pytest.mark.parametrize("words", [("-o", "pipeline=p"), ("--output", "t"), ("--source", "s"), ("--df-write",)])

@@ -245,9 +245,8 @@ def refuse_lost_ledger(
     if newest is None and shown:
         raise PipelineConflict(
             f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but it has decided batches: "
-            f"{min(shown)} is committed under {shown[min(shown)]}; nothing was written. If the ledger was deleted, recreated or restored, "
-            f"bring it back, or find out whether batch {batch_id} is in the output. Once you know that it is not, set "
-            "adopt.checkpoint=true once",
+            f"{min(shown)} is committed under {shown[min(shown)]}; nothing was written. {_gone_by(view)}, or find out whether batch "
+            f"{batch_id} is in the output: if it is, start from a checkpoint behind it; then set adopt.checkpoint=true once",
             {
                 "pipeline": options.pipeline,
                 "ledger": options.ledger_topic,
@@ -272,13 +271,24 @@ def refuse_lost_ledger(
         )
 
 
+def _gone_by(view: LedgerView) -> str:
+    """What may have become of a pipeline's decisions, and the first half of what to do."""
+    if view.foreign is None:
+        return "If the ledger was deleted, recreated or restored, bring it back"
+    return (
+        f"Somebody else's record stands under the pipeline's keys ({view.foreign.where}, offset {view.foreign.offset}), and compaction removes what "
+        "is older: take the right to write to that topic from others. Bring the ledger back if it was deleted, recreated or restored"
+    )
+
+
 def ended_by_tombstone(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
     """The refusal of a pipeline that the ledger has forgotten, and a coordinator has not. A tombstone is no proof of
     what is in the output.
     """
     return PipelineConflict(
         f"a tombstone in the ledger topic {options.ledger_topic!r} has ended the history of pipeline {options.pipeline!r}, but {by_whom}; nothing "
-        f"was written. Find out whether batch {batch_id} is in the output. Once you know that it is not, set adopt.checkpoint=true once",
+        "was written. Everybody who may write to that topic can put one there. Find out whether batch "
+        f"{batch_id} is in the output: if it is, start from a checkpoint behind it; then set adopt.checkpoint=true once",
         {"pipeline": options.pipeline, "ledger": options.ledger_topic, "this_batch": batch_id},
     )
 
@@ -326,7 +336,8 @@ def warnings_of_writers(options: SinkOptions, view: LedgerView) -> list[str]:
         )
         warnings.append(
             f"{view.foreign.where} has a record under the keys of pipeline {options.pipeline!r} at offset {view.foreign.offset}, which somebody "
-            f"else wrote ({by}): it counts for nothing. Find out who has the right to write to ledger topic {options.ledger_topic!r}"
+            f"else wrote ({by}): it counts for nothing, and can stay. Find out who has the right to write to ledger topic "
+            f"{options.ledger_topic!r} (kafka-acls.sh --list --topic {options.ledger_topic})"
         )
     if view.newest is not None and not view.known and not options.ephemeral:
         warnings.append(
