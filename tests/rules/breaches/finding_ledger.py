@@ -233,6 +233,10 @@ BREACHES = {
             "a decision may have seals of any id", "pyspark_kafka_eos.model.decision:_of_pipeline",
             'if name != f"{prefix}{seal.slot}" and name != whole:', "if False:",
         ),
+        Planted(
+            "a note may be of any id", f"{READER}:LedgerReader._take_note",
+            "if isinstance(note, Mending | Aborted) and not", "if False and not",
+        ),
     ),
     PARTS: (
         Planted(

@@ -43,6 +43,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
 from pyspark_kafka_eos.commit.ledger.parts import parts_before
 from pyspark_kafka_eos.commit.ledger.writers import Writers, begins_transaction
 from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.model.ids import prefix_of
 from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, scan
 
 K = TypeVar("K")
@@ -283,6 +284,9 @@ class LedgerReader:
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **self._facts(at)}) from error
         if believed and isinstance(note, Named):
+            return
+        if isinstance(note, Mending | Aborted) and not note.transactional_id.startswith(prefix_of(self._pipeline)):
+            # Who may end transactions would end another pipeline's by it.
             return
         if isinstance(note, Settled):
             self._settled.append(note)

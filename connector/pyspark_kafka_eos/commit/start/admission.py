@@ -342,9 +342,9 @@ def warnings_of_writers(options: SinkOptions, view: LedgerView) -> list[str]:
     if view.newest is not None and not view.known and not options.ephemeral:
         warnings.append(
             f"the newest decision of pipeline {options.pipeline!r} in ledger topic {options.ledger_topic!r} is of batch {view.newest.batch_id}, and "
-            "no coordinator knows who wrote it: the pipeline's transactional ids have expired since (transactional.id.expiration.ms), or "
-            "the ledger is a copy of another cluster's. It is taken for the pipeline's own; if others may write to that topic, look at "
-            "the batch's records before you rely on them"
+            "no coordinator knows who wrote it: the pipeline's transactional ids have expired since (transactional.id.expiration.ms), "
+            "the ledger is a copy of another cluster's, or the pipeline has never run and somebody else wrote it. It is taken for the "
+            "pipeline's own; if others may write to that topic, look at the batch's records before you rely on them"
         )
     return warnings
 

@@ -15,7 +15,7 @@ from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client.writing.appending import one_record
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.ledger.notary import Notary
-from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
+from pyspark_kafka_eos.commit.ledger.notes import Aborted, Ended, Mending, Settled
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, Decision, Seal
 from pyspark_kafka_eos.records import jit, pack
@@ -518,3 +518,16 @@ def test_a_decision_is_read_back_with_all_that_it_says(world: World) -> None:
 
     assert world.ledger.look().newest == decision
     assert world.state(DRIVER) == "CompleteCommit"
+
+
+def test_a_note_of_another_pipelines_transaction_is_none(world: World) -> None:
+    """Whoever ends the transactions of the one would end the other's."""
+    seal = world.slot(0)
+    his = Ledger(world.cluster, LEDGER, "evil")
+    his.note(Mending(seal.transactional_id, ProducerIdentity(17, 0), ()))
+    his.note(Aborted(seal.transactional_id, ProducerIdentity(17, 0)))
+    his.note(Mending("evil:0", ProducerIdentity(17, 0), ()))
+
+    view = Ledger(world.cluster, LEDGER, "evil").look()
+
+    assert (list(view.mendings), dict(view.aborted)) == (["evil:0"], {})
