@@ -150,7 +150,9 @@ def test_a_tombstone_is_named_where_a_later_batch_begins_behind_it(wide: World, 
     with pytest.raises(PipelineConflict, match="a tombstone in the ledger topic") as refused:
         run_of(wide).start(1, None, ())
 
-    assert "Find out whether batch 1 is in the output: if it is, start from a checkpoint behind it" in str(refused.value)
+    assert "Find out whether batch 1 is in the output: if it is, start from a checkpoint behind it" in str(
+        refused.value
+    )
     assert "recreated" not in str(refused.value)
     assert everything(wide) == before
     assert run_of(wide, adopt__checkpoint="true").start(1, None, ()) is None
