@@ -35,6 +35,10 @@ class HandedOver(Job):
         super().__init__(*given, **more)
         self._workers: dict[tuple[Process, str], Process] = {}
 
+    def _has_no_id(self) -> bool:
+        # Another process takes it for each batch, and gives it to the one that commits.
+        return False
+
     def _work(self, me: Process, options: SinkOptions) -> None:
         while self.done_batches < self.batches and me is self.driver:
             self._one_batch(me, options, self.done_batches)

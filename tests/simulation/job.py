@@ -18,7 +18,9 @@ from kafka_core import runtime
 from kafka_core.errors import AuthorizationFailed, InternalError, OptionsError, PipelineConflict, UnknownTopic
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.commit.drivers import Driver, driver_for
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
@@ -94,6 +96,9 @@ class Job:
         self.operator: Callable[[Exception], None] = lambda _: None
         """Called with what a query ended with, before it is started again."""
         self.driver = world.process("driver")
+        self.overtakes = False
+        """Whether a driver was abandoned before it took its id: when it goes on, it takes that from its successor."""
+        self._at_work: Driver | None = None
         self.executors = [world.process(f"executor{number}") for number in range(EXECUTORS)]
 
     @property
@@ -104,15 +109,21 @@ class Job:
     def start(self) -> None:
         """A new driver, now."""
         self.runs += 1
-        self.driver = self.world.process("driver")
+        self.driver, self._at_work = self.world.process("driver"), None
         self.world.spawn(self.driver, self._run, "driver")
         self._watch(self.driver)
 
     def abandon_driver(self, seconds: float) -> None:
         """Freeze the driver and start another one: the first goes on as a zombie."""
         zombie = self.driver
+        self.overtakes = self._has_no_id()
         self.world.freeze(zombie, seconds, struck=False)
         self.start()
+
+    def _has_no_id(self) -> bool:
+        if isinstance(self._at_work, PerTask | WholeBatch):
+            return self._at_work.run.producer.session.identity is None
+        return self._at_work is None
 
     def _watch(self, driver: Process) -> None:
         def look() -> None:
@@ -161,6 +172,8 @@ class Job:
     def _work(self, me: Process, options: SinkOptions) -> None:
         """All batches that are left, as long as no other driver is started."""
         driver = driver_for(Cluster.shared(options.client), options, "query-1")
+        if me is self.driver:
+            self._at_work = driver
         first = True
         while self.done_batches < self.batches and me is self.driver:
             batch = self.done_batches

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation import circumstances as given
 from tests.simulation.circumstances import LEDGER
 from tests.simulation.faults import at_point
+from tests.simulation.history import History, play_history
 from tests.simulation.planted.recipes import KILL, at, forgotten, kill_this, moved_on
 from tests.simulation.play import Scene, play
 from tests.simulation.requests import REQUEST_FAULTS, Extent
@@ -141,3 +142,18 @@ def test_a_decided_batch_that_spark_takes_for_done_is_ended_before_the_next_one_
 
     assert not outcome.problems, outcome.problems
     assert outcome.fired["commit log moved on"] == 1 and outcome.repaired == 0
+
+
+OVERTAKEN = (
+    '{"seed": 956943060378, "scope": "task", "version": 1, "batches": 2, '
+    '"strikes": [["zombie", "time", 0.03606381932209376, 853764915], ["calm", "time", 60.0, 196613467]]}'
+)
+
+
+def test_a_driver_that_was_abandoned_before_it_took_its_id_ends_its_successor_and_no_more() -> None:
+    """It goes on as the newest run. The budget of one zombie did not know it: one of 500 histories of a rehearsal."""
+    outcome = play_history(History.parse(OVERTAKEN))
+
+    assert not outcome.problems, outcome.problems
+    assert (outcome.fired, outcome.runs) == ({"zombie": 1}, 3)
+    assert [error.split(":")[0] for error in outcome.errors] == ["ProducerFenced"]
