@@ -67,9 +67,9 @@ def acls(
                     "--tenant is for all pipelines of a tenant: leave out the pipeline, --output, --source and --df-write"
                 )
             sink = given.options(ANY_PIPELINE)
-            if sink.ledger_topic not in (DEFAULT_LEDGER_TOPIC, f"{tenant}.ledger"):
+            if sink.ledger_topic not in (DEFAULT_LEDGER_TOPIC, rights.ledger_of(tenant)):
                 raise OptionsError(
-                    f"--tenant grants the ledger {tenant}.ledger, and ledger.topic={sink.ledger_topic[:80]!r} is another one: leave the option "
+                    f"--tenant grants the ledger {rights.ledger_of(tenant)}, and ledger.topic={sink.ledger_topic[:80]!r} is another one: leave the option "
                     "out, or print the rights of one pipeline (kafka-eos acls PIPELINE)"
                 )
             found = rights.of_tenant(tenant, create=create, doctor=checking)

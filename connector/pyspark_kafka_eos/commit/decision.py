@@ -44,7 +44,7 @@ from pyspark_kafka_eos.commit.ledger.arrived import require_arrived
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.markers import Mender
-from pyspark_kafka_eos.commit.open_parts import open_as_sealed
+from pyspark_kafka_eos.commit.open_parts import open_as_sealed, partitions_of, stable_ends
 from pyspark_kafka_eos.commit.proof import find_marker
 from pyspark_kafka_eos.model import Decision, GroupOffsets, KeptPartition, Seal
 from pyspark_kafka_eos.model.said_times import moment
@@ -166,6 +166,12 @@ class Deciding:
             f"would end both; {follows}",
             {"ledger": str(where)},
         )
+
+    def passed(self, seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED) -> Found | None:
+        """`passed_part` where the leaders may not be asked about producers (`states` is None)."""
+        if states is not None:
+            return None
+        return passed_part(seals, stable_ends(self._run.cluster, partitions_of(seals)), follows)
 
     # ---- the decision
 

@@ -38,7 +38,6 @@ from pyspark_kafka_eos.commit.decision import (
     broken_part,
     kept_of,
     moved_rows,
-    passed_part,
     put_decision,
 )
 from pyspark_kafka_eos.commit.fates import places_of
@@ -54,7 +53,6 @@ from pyspark_kafka_eos.commit.open_parts import (
     no_longer_open,
     partitions_of,
     silent,
-    stable_ends,
     states_of,
 )
 from pyspark_kafka_eos.commit.proof import Proof, led_anew, prove, verdict_on
@@ -158,7 +156,7 @@ class CommitShell:
                 broken_part(seals, states.result())
                 or removed_part(seals, starts.result())
                 or self._unmarked(states.result())
-                or self._passed(seals, states.result())
+                or self._deciding.passed(seals, states.result())
             )
             broken = recreated(self._run.cluster, seals, states.result(), self._run.newest, broken)
         self._led = leaders_of(self._run.cluster, seals)
@@ -170,11 +168,6 @@ class CommitShell:
                 broken = (said, {"slot": seal.slot, "state": view.state})
                 break
         return self._deciding.checked(broken)
-
-    def _passed(self, seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED) -> Found | None:
-        if states is not None:
-            return None
-        return passed_part(seals, stable_ends(self._run.cluster, partitions_of(seals)), follows)
 
     def _unmarked(self, states: States | None, follows: str = BATCH_IS_RETRIED) -> Found | None:
         mine = self._run.producer.identity.producer_id
@@ -378,7 +371,7 @@ class CommitShell:
         broken = (
             broken_part(written, states, follows)
             or self._unmarked(states, follows)
-            or self._passed(written, states, follows)
+            or self._deciding.passed(written, states, follows)
         )
         if broken is not None:
             self._drop(written)

@@ -124,6 +124,11 @@ def _read(source: SourceOptions | None, unknown: list[str]) -> tuple[str, ...]:
     return (*source.subscribe, *sorted(source.assign or {}))
 
 
+def ledger_of(tenant: str) -> str:
+    """The ledger that a tenant's rights are for."""
+    return f"{tenant}.ledger"
+
+
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,60}")
 """Without a dot, so that no tenant's names begin with another one's and a dot."""
 
@@ -137,13 +142,12 @@ def of_tenant(name: str, *, create: bool = False, doctor: bool = False) -> Neede
             f"--tenant must be 1 to 60 of the characters A-Z a-z 0-9 _ - (no dot: acme's prefix would open acme.eu's names); it is {name[:80]!r}"
         )
     more = _more(create=create, doctor=doctor)
-    ledger = f"{name}.ledger"
     acls = [
         Acl(
             TOPIC,
             f"{name}.",
             ("Read", "Write", *more),
-            f"sources, outputs and the ledger: ledger.topic={ledger}",
+            f"sources, outputs and the ledger: ledger.topic={ledger_of(name)}",
             prefixed=True,
         ),
         Acl(IDS, f"{name}.", ("Write",), f"the transactions: pipeline={name}.<any>, of df.write too", prefixed=True),

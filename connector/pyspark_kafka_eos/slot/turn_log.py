@@ -104,7 +104,7 @@ class TurnLog:
         self._secret = begin.secret
         self._following = begin.offset
         self._number = 0
-        self._strangers = 0
+        self._told = False
         self._seen: dict[str, int] = {}
         self._connection: int | None = None
 
@@ -163,8 +163,8 @@ class TurnLog:
         said = unsigned(value, self._key, self._secret)
         if said is not None:
             return self._new_of(said)
-        self._strangers += 1
-        if self._strangers == 1:
+        if not self._told:
+            self._told = True
             log.warning(
                 "%s has a record at offset %d that no task of this batch wrote; it counts for nothing, and neither do "
                 "further ones; see who has Write on the topic",

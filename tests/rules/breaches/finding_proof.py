@@ -76,12 +76,12 @@ BREACHES = {
     ),
     BY_OTHERS: (
         Planted(
-            "without READ nobody looks", "pyspark_kafka_eos.commit.shell:CommitShell._passed",
+            "without READ nobody looks", "pyspark_kafka_eos.commit.decision:Deciding.passed",
             "if states is not None:", "if True:",
         ),
         Planted(
             "without READ nobody looks at a batch of one transaction", "pyspark_kafka_eos.commit.whole_batch.driver:_Try._check",
-            "if states is None:", "if False:",
+            "or self._deciding.passed([seal], states)", "",
         ),
         Planted(
             "what is not open in a partition is taken for open", "pyspark_kafka_eos.commit.decision:broken_part",

@@ -34,11 +34,11 @@ from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.requests.transactions import TransactionView
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.session import SessionState
-from pyspark_kafka_eos.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, passed_part, write_decision
+from pyspark_kafka_eos.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
 from pyspark_kafka_eos.commit.gone.recreated import recreated
 from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import whole_batch as bm
-from pyspark_kafka_eos.commit.open_parts import leaders_of, log_starts, partitions_of, stable_ends, states_of
+from pyspark_kafka_eos.commit.open_parts import leaders_of, log_starts, partitions_of, states_of
 from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.reports import CommitReport
 from pyspark_kafka_eos.commit.run import CountTasks, Handover, Run, Write
@@ -357,11 +357,11 @@ class _Try:
             starts = beside.submit(log_starts, run.cluster, where)
             late = beside.submit(batch.end_turns, self._idle)
             view, states = batch.view(), asked.result()
-            found = mismatch(seal, view, states, starts.result()) or self._deciding.unmarked(
-                batch.batch_id, seal.identity.producer_id, states
+            found = (
+                mismatch(seal, view, states, starts.result())
+                or self._deciding.unmarked(batch.batch_id, seal.identity.producer_id, states)
+                or self._deciding.passed([seal], states)
             )
-            if states is None:
-                found = found or passed_part([seal], stable_ends(run.cluster, where))
             found = recreated(run.cluster, [seal], states, run.newest, found)
             task = late.result()
         self._led = leaders_of(run.cluster, [seal])
