@@ -26,7 +26,6 @@ from tests.pyspark_kafka_eos.commit import stranger
 from tests.pyspark_kafka_eos.commit.fakes import (
     LEDGER,
     PIPELINE,
-    NodeCluster,
     World,
     decision_of,
     skipping_clock,
@@ -53,19 +52,8 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 # ---- what he writes
 
 
-def plainly(world: World, key: bytes, value: bytes) -> None:
-    stranger.put(NodeCluster(world.kafka), world.where, key, value)
-
-
-def under_his_own_name(world: World, key: bytes, value: bytes) -> None:
-    """In a transaction of a pipeline's id that is his."""
-    his = stranger.begun(NodeCluster(world.kafka), f"{EVIL}:driver")
-    stranger.send(his, world.where, key, value)
-    his.commit()
-
-
 Writes = Callable[[World, bytes, bytes], None]
-HOW: list[Writes] = [plainly, under_his_own_name]
+HOW: list[Writes] = [stranger.plainly, stranger.in_a_transaction_of_his_own]
 
 
 def decision(**more: Any) -> bytes:
@@ -165,7 +153,7 @@ def own_part(document: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("words", COMMANDS[2:4] + COMMANDS[:1], ids=" ".join)
 def test_what_cannot_be_judged_is_a_problem_of_its_name(world: World, how: Writes, words: list[str]) -> None:
     how(world, EVIL.encode(), decision(seals=(seal(leader_epoch=2**31 - 1),)))
-    plainly(world, b"((*[:", b"junk")
+    stranger.plainly(world, b"((*[:", b"junk")
     world.fresh_process()
 
     code, document = command(*words)
@@ -191,7 +179,7 @@ def test_nobody_waits_for_partitions_that_anybody_may_have_named(world: World, h
 
 
 def test_the_error_of_a_pipeline_that_was_named_is_the_commands(world: World) -> None:
-    plainly(world, EVIL.encode(), b"junk")
+    stranger.plainly(world, EVIL.encode(), b"junk")
     world.fresh_process()
 
     code, document = command("verify", EVIL)
@@ -201,7 +189,7 @@ def test_the_error_of_a_pipeline_that_was_named_is_the_commands(world: World) ->
 
 def test_the_proofs_of_single_pipelines_are_one_document(world: World) -> None:
     before = command("verify")[1]
-    plainly(world, EVIL.encode(), decision(seals=(seal(leader_epoch=2**31 - 1),)))
+    stranger.plainly(world, EVIL.encode(), decision(seals=(seal(leader_epoch=2**31 - 1),)))
     world.fresh_process()
 
     document = command("verify")[1]

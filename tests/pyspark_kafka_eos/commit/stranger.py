@@ -17,6 +17,10 @@ from pyspark_kafka_eos.client.writing.appending import append, one_record
 from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.records import frame, pack
+from tests.pyspark_kafka_eos.commit.fakes import NodeCluster, World
+
+HIS_ID = "evil:driver"
+"""A pipeline's id that is his."""
 
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
@@ -66,6 +70,26 @@ def put_into(
 
     cluster.topic(where.topic)
     ask_leader(cluster, where, lambda: build, judge, deadline_ms=30_000, late=lambda last: None)
+
+
+# ---- his ways to write into the ledger of a world, with a client of his own
+
+
+def plainly(world: World, key: bytes, value: bytes | None) -> None:
+    """As any producer does."""
+    put(NodeCluster(world.kafka), world.where, key, value)
+
+
+def in_a_transaction_of_his_own(world: World, key: bytes, value: bytes | None) -> None:
+    """Committed."""
+    his = begun(NodeCluster(world.kafka), HIS_ID)
+    send(his, world.where, key, value)
+    his.commit()
+
+
+def left_open(world: World, key: bytes, value: bytes | None) -> None:
+    """In a transaction of his own that does not end."""
+    send(begun(NodeCluster(world.kafka), HIS_ID), world.where, key, value)
 
 
 def begun(cluster: Cluster, name: str) -> Producer:

@@ -61,11 +61,6 @@ def way(request: pytest.FixtureRequest, world: World) -> Way:
 # ---- how he writes
 
 
-def plainly(world: World, key: bytes, value: bytes | None) -> None:
-    """As any producer does."""
-    stranger.put(NodeCluster(world.kafka), world.where, key, value)
-
-
 def under_the_drivers_producer_id(world: World, key: bytes, value: bytes | None) -> None:
     """Idempotently: a broker takes any producer id then."""
     _under_the_next_epoch(world, key, value, DRIVER)
@@ -81,13 +76,12 @@ def _under_the_next_epoch(world: World, key: bytes, value: bytes | None, name: s
     stranger.put(NodeCluster(world.kafka), world.where, key, value, following)
 
 
-def in_a_transaction_of_his_own(world: World, key: bytes, value: bytes | None) -> None:
-    his = _begun(world)
-    stranger.send(his, world.where, key, value)
-    his.commit()
-
-
-HOW = [plainly, under_the_drivers_producer_id, under_the_notes_producer_id, in_a_transaction_of_his_own]
+HOW = [
+    stranger.plainly,
+    under_the_drivers_producer_id,
+    under_the_notes_producer_id,
+    stranger.in_a_transaction_of_his_own,
+]
 Writes = Callable[[World, bytes, bytes | None], None]
 
 
@@ -373,8 +367,8 @@ def test_a_forged_decision_over_a_tombstone_and_far_behind_the_own_one_is_none(w
     forged = replace(forged_next(world), seals=(), earlier=tuple(sorted(newest(world).ends.items())))
     _, handover = ho.begin(world.cluster, options(), "query", 1, lines(1))
     for _ in range(600):
-        plainly(world, b"neighbour", b"")
-    plainly(world, KEY, None)
+        stranger.plainly(world, b"neighbour", b"")
+    stranger.plainly(world, KEY, None)
     forge(world, KEY, forged.to_bytes())
     way.restart()
     seals = seals_of(world, ROWS)
@@ -428,7 +422,7 @@ def test_a_forged_record_is_named_once_by_the_next_start(
     world: World, way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
     way.batch(0, ROWS)
-    plainly(world, KEY, forged_next(world).to_bytes())
+    stranger.plainly(world, KEY, forged_next(world).to_bytes())
     way.restart()
 
     way.batch(1, ROWS)

@@ -5,7 +5,7 @@ nothing of them. In memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_core.values import ProducerIdentity
-from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.cli.app import app
-from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Named, Settled, note_key, to_bytes
 from pyspark_kafka_eos.model import Decision
 from tests.pyspark_kafka_eos.commit import stranger
@@ -24,25 +22,15 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     DRIVER,
     LEDGER,
     PIPELINE,
-    NodeCluster,
     World,
     decision_of,
-    skipping_clock,
 )
-from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
+
+pytestmark = pytest.mark.usefixtures("one_cluster")
 
 KEY = PIPELINE.encode()
 LAST = 5
 FORGED = 20
-
-
-@pytest.fixture(params=[2, 1], ids=["version2", "version1"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with skipping_clock(), NodeKafka(request.param) as kafka:
-        world = World(kafka)
-        monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
-        yield world
-    crash_points.arm("")
 
 
 def batch(world: World, batch_id: int) -> Decision:
@@ -54,24 +42,12 @@ def batch(world: World, batch_id: int) -> Decision:
     return decision
 
 
-def plainly(world: World, key: bytes, value: bytes) -> None:
-    stranger.put(NodeCluster(world.kafka), world.where, key, value)
-
-
-def in_a_transaction_of_his_own(world: World, key: bytes, value: bytes) -> None:
-    his = stranger.begun(NodeCluster(world.kafka), "evil:driver")
-    stranger.send(his, world.where, key, value)
-    his.commit()
-
-
-def left_open(world: World, key: bytes, value: bytes) -> None:
-    stranger.send(stranger.begun(NodeCluster(world.kafka), "evil:driver"), world.where, key, value)
-
-
 Writes = Callable[[World, bytes, bytes], None]
 
 
-@pytest.fixture(params=[plainly, in_a_transaction_of_his_own, left_open], ids=lambda how: how.__name__)
+@pytest.fixture(
+    params=[stranger.plainly, stranger.in_a_transaction_of_his_own, stranger.left_open], ids=lambda how: how.__name__
+)
 def forge(request: pytest.FixtureRequest) -> Writes:
     return request.param
 
@@ -163,7 +139,7 @@ def test_what_somebody_else_wrote_is_shown_as_foreign_as_often_as_there_are_own_
 
     statuses = [each["status"] for each in found["decisions"]]
     # Each transaction that he opens ends the one that he has left open.
-    there = 1 if forge is left_open else LAST
+    there = 1 if forge is stranger.left_open else LAST
     assert (statuses.count("foreign"), statuses.count("decided")) == (there, LAST)
     assert command(world, "ledger", PIPELINE)["exit_code"] == 0
 

@@ -5,15 +5,13 @@ memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.cli.app import app
-from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.dataframe_write import UNNAMED
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Settled
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
@@ -29,19 +27,10 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     NodeCluster,
     World,
     decision_of,
-    skipping_clock,
 )
-from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
 from tests.pyspark_kafka_eos.commit.test_last_commits import options
 
-
-@pytest.fixture(params=[2, 1], ids=["version2", "version1"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with skipping_clock(), NodeKafka(request.param) as kafka:
-        world = World(kafka)
-        monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
-        yield world
-    crash_points.arm("")
+pytestmark = pytest.mark.usefixtures("one_cluster")
 
 
 def batch(world: World, batch_id: int, **more: Any) -> tuple[Decision, Seal]:

@@ -17,28 +17,15 @@ from pyspark_kafka_eos.model import Seal, batch_transactional_id
 from pyspark_kafka_eos.operations import ending as operations
 from pyspark_kafka_eos.operations.ending import Done
 from tests.pyspark_kafka_eos.commit import stranger
-from tests.pyspark_kafka_eos.commit.fakes import GROUP, OUTPUT, PIPELINE, NodeCluster, World, decision_of
+from tests.pyspark_kafka_eos.commit.fakes import GROUP, OUTPUT, PIPELINE, World, decision_of
 
 KEY = PIPELINE.encode()
 Writes = Callable[[World, bytes, bytes], None]
 
 
-def plainly(world: World, key: bytes, value: bytes) -> None:
-    stranger.put(NodeCluster(world.kafka), world.where, key, value)
-
-
-def in_a_transaction(world: World, key: bytes, value: bytes) -> None:
-    his = stranger.begun(NodeCluster(world.kafka), "evil:driver")
-    stranger.send(his, world.where, key, value)
-    his.commit()
-
-
-def left_open(world: World, key: bytes, value: bytes) -> None:
-    his = stranger.begun(NodeCluster(world.kafka), "evil:driver")
-    stranger.send(his, world.where, key, value)
-
-
-@pytest.fixture(params=[plainly, in_a_transaction, left_open], ids=lambda how: how.__name__)
+@pytest.fixture(
+    params=[stranger.plainly, stranger.in_a_transaction_of_his_own, stranger.left_open], ids=lambda how: how.__name__
+)
 def forge(request: pytest.FixtureRequest) -> Writes:
     return request.param
 
