@@ -48,7 +48,7 @@ def test_a_batch_that_fills_a_process_stops_neither_pipeline_nor_command(kafka: 
 
     assert again["resumed"] is True
     assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
-    for words in (("transactions", "list"), ("verify",), ("ledger",)):
+    for words in (("transactions", "list", pipeline), ("verify",), ("ledger",)):
         ended = kafka_eos(kafka, *words, "-o", f"ledger.topic={ledger}", "-o", f"topic={settings['options']['topic']}")
         assert ended.code == 0, ended
         assert "Traceback" not in ended.err
