@@ -34,6 +34,7 @@ from pyspark_kafka_eos.slot.shared_writer import write_shared
 from pyspark_kafka_eos.slot.writer import write_slot
 from tests.pyspark_kafka_eos.commit import ends_arrived
 from tests.pyspark_kafka_eos.commit.child import arrow_batches
+from tests.support.forks import forks
 
 _ATTEMPTS = 4
 """Spark's own spark.task.maxFailures."""
@@ -147,8 +148,7 @@ class Run:
 
 def start(job: Job) -> Run:
     """Start a run in a process of its own, forked from a server that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.chaos.job"])
+    context = forks()
     job.files.mkdir(parents=True, exist_ok=True)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_drive, args=(job, theirs))

@@ -10,21 +10,15 @@ more (tests/pyspark_kafka_eos/cli/test_command.py starts it from nothing).
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
-from typing import Any, TextIO
+from typing import Any
 
-from pyspark_kafka_eos.cli import main
-from tests.pyspark_kafka_eos.commit.child import PRELOADED
 from tests.pyspark_kafka_eos.commit.judge import read_all
 from tests.pyspark_kafka_eos.commit.test_damage import high_watermarks, last_stable_offsets
 from tests.support.brokers import AnyKafka
+from tests.support.forks import Command
 
 WITHIN_S = 60
 
@@ -66,38 +60,14 @@ class Terminal:
     """A command that runs."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        self._files = [tempfile.NamedTemporaryFile("w+", encoding="utf-8") for _ in range(2)]  # noqa: SIM115
-        self._process: BaseProcess = context.Process(target=_run, args=(words, *(each.name for each in self._files)))
-        self._process.start()
+        self._command = Command(words)
 
     def answer(self) -> Answer:
         """Wait for its end."""
-        self._process.join(WITHIN_S)
-        ended = self._process.exitcode
-        self._process.kill()
-        self._process.join()
-        said, complained = (each.read() for each in self._files)
-        for each in self._files:
-            each.close()
-        assert ended is not None, f"no end within {WITHIN_S} s: {said}{complained}"
+        code, said, _ = self._command.ended(WITHIN_S)
         document = json.loads(said)
-        assert document["exit_code"] == ended
-        return Answer(ended, document)
-
-
-def _run(words: tuple[str, ...], stdout: str, stderr: str) -> None:
-    for path, stream in ((stdout, sys.stdout), (stderr, sys.stderr)):
-        with open(path, "w", encoding="utf-8") as file:
-            os.dup2(file.fileno(), _number(stream))
-    code = main(list(words))
-    sys.stdout.flush()
-    sys.exit(code)
-
-
-def _number(stream: TextIO) -> int:
-    return stream.fileno()
+        assert document["exit_code"] == code
+        return Answer(code, document)
 
 
 def typed(broker: AnyKafka, *words: str) -> Terminal:

@@ -9,7 +9,6 @@ the same.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.writer import write_slot
 from tests.pyspark_kafka_eos.commit import ends_arrived
+from tests.support.forks import forks
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
@@ -63,13 +63,6 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
 
 
-PRELOADED = [
-    "tests.pyspark_kafka_eos.commit.child", "tests.pyspark_kafka_eos.commit.warm_kernels", "pyspark_kafka_eos.cli.app", "pytest",
-]  # fmt: skip
-"""What the server has imported that children are forked from; the first test that needs one starts it for all of them.
-pytest is what each child would import else: it prepares the main module of its parent.
-"""
-
 RunBatch = Callable[[dict[str, Any]], dict[str, Any]]
 """One micro-batch by its settings; a module's function, because it passes to a child."""
 
@@ -93,8 +86,7 @@ class Finished:
 
 def run_child(settings: dict[str, Any], crash_point: str = "", run_batch: RunBatch | None = None) -> Finished:
     """Run a micro-batch in a child process of its own and wait for its end."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = forks()
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=run_armed, args=(settings, crash_point, theirs, run_batch or run))
     child.start()

@@ -6,7 +6,6 @@ Does not know: what the test does meanwhile.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.writer import write_slot
 from tests.pyspark_kafka_eos.commit import ends_arrived
-from tests.pyspark_kafka_eos.commit.child import PRELOADED, Finished, arrow_batches, run
+from tests.pyspark_kafka_eos.commit.child import Finished, arrow_batches, run
+from tests.support.forks import forks
 
 _WAIT_S = 60.0
 """How long either side waits for the other; a run that gets no word says so and ends, rather than hang the tests."""
@@ -53,8 +53,7 @@ def held_at(
 
     Nothing of it is left when the block ends, whether it was released or not. `run_batch` is a module's function.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = forks()
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_held, args=(run_batch, settings, point, theirs))
     process.start()

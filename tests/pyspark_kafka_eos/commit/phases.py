@@ -8,7 +8,6 @@ Does not know: what a test expects.
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -25,6 +24,7 @@ from pyspark_kafka_eos.slot.writer import write_slot
 from tests.pyspark_kafka_eos.commit import ends_arrived
 from tests.pyspark_kafka_eos.commit.batch_child import write_all
 from tests.pyspark_kafka_eos.commit.child import arrow_batches
+from tests.support.forks import forks
 
 Settings = dict[str, Any]
 
@@ -71,8 +71,7 @@ class Played:
 
 def play(phase: Callable[..., Any], *args: Any, crash_point: str = "") -> Played:
     """Run a phase in a child process of its own and wait for its end."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.pyspark_kafka_eos.commit.phases"])
+    context = forks()
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_answer, args=(phase, args, crash_point, theirs))
     child.start()

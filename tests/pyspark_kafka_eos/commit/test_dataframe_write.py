@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import signal
 from collections import Counter
@@ -33,6 +32,7 @@ from tests.pyspark_kafka_eos.commit.batch_child import write_all
 from tests.pyspark_kafka_eos.commit.child import arrow_batches, run
 from tests.pyspark_kafka_eos.commit.judge import EXPECTED, ROWS, read_all, settings_for
 from tests.support.brokers import AnyKafka
+from tests.support.forks import forks
 
 pytestmark = pytest.mark.kafka
 
@@ -62,8 +62,7 @@ def write(options: dict[str, Any], rows: list[list[str]] = ROWS) -> dict[str, An
 
 def killed_at(point: str, options: dict[str, Any]) -> None:
     """The same in a process of its own, which dies at the point."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.pyspark_kafka_eos.commit.child"])
+    context = forks()
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_write_armed, args=(options, point, theirs))
     child.start()

@@ -5,7 +5,6 @@ Kills at every named point, tasks that start twice, zombies, an end without an a
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -49,6 +48,7 @@ from tests.pyspark_kafka_eos.commit.child import Finished, run_child
 from tests.pyspark_kafka_eos.commit.held import held_at
 from tests.pyspark_kafka_eos.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 from tests.support.brokers import AnyKafka
+from tests.support.forks import forks
 
 pytestmark = pytest.mark.kafka
 
@@ -71,11 +71,7 @@ COMMITTED_FROM = POINTS.index("decision-answered")
 
 def run_killed(settings: dict[str, Any], point: str) -> Finished:
     """A run in a child process that dies at the point."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["tests.pyspark_kafka_eos.commit.child", "tests.pyspark_kafka_eos.commit.batch_child"]
-    )
-    child = context.Process(target=_run_armed, args=(settings, point))
+    child = forks().Process(target=_run_armed, args=(settings, point))
     child.start()
     child.join(120)
     assert child.exitcode is not None, "the run neither ended nor died"
