@@ -89,6 +89,7 @@ def test_a_closed_store_claims_nothing_and_opens_no_session(hosts: str) -> None:
     assert not set(threading.enumerate()) - before
 
 
+@pytest.mark.slow
 def test_a_server_that_talks_nonsense_is_tried_again_by_a_new_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_log_that_cannot_be_cleaned_does_not_keep_the_others_from_it(
     with_cluster(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_the_coordinators_logs_are_compacted_and_a_restart_finds_what_was_there(tmp_path: Path) -> None:
     where = TopicPartition("t", 0)
     size = []

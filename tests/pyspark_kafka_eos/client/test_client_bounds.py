@@ -270,6 +270,7 @@ def test_without_a_guarantee_what_is_never_answered_is_lost_and_the_caller_goes_
     assert sender.lost == 2
 
 
+@pytest.mark.slow
 def test_requests_that_the_loop_has_lost_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(settings_for("127.0.0.1:1", request_timeout_ms=50))
     taken = threading.Event()
@@ -332,6 +333,7 @@ def test_many_requests_that_fail_at_once_are_all_answered(monkeypatch: pytest.Mo
     assert answers == [away] * 5_000
 
 
+@pytest.mark.slow
 def test_a_wait_for_many_answers_goes_on_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is for the time without any answer: 10,000 slots on a slow coordinator take longer than one request
     may.

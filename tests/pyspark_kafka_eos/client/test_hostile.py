@@ -162,6 +162,7 @@ def changing(operation: str, api: int, change: Any, *, always: bool = True) -> P
     return Plan(operation, api, 0, changed, always=always)
 
 
+@pytest.mark.slow
 def test_metadata_without_the_topic_is_no_key_error(plain: tuple[Peer, Impatient]) -> None:
     peer, cluster = plain
     settle(peer, changing("positions", METADATA, lambda answer: answer.topics.clear()))
@@ -244,6 +245,7 @@ def test_an_answer_without_brokers_takes_no_broker_away(plain: tuple[Peer, Impat
     assert OPERATIONS["cluster id"](cluster)
 
 
+@pytest.mark.slow
 def test_a_server_that_knows_no_brokers_is_asked_again_and_named(plain: tuple[Peer, Impatient]) -> None:
     peer, _ = plain
     settle(peer, changing("cluster id", METADATA, lambda answer: answer.brokers.clear()))
@@ -259,6 +261,7 @@ def test_a_server_that_knows_no_brokers_is_asked_again_and_named(plain: tuple[Pe
         settle(peer, None)
 
 
+@pytest.mark.slow
 def test_a_session_is_renewed_before_its_end_and_the_connection_stays(open_doors: list[Door]) -> None:
     (peer, security) = next(
         (each.peer, dict(each.security)) for each in open_doors if each.name == "SASL_PLAINTEXT PLAIN"

@@ -97,6 +97,7 @@ def test_a_server_that_takes_connections_and_says_nothing_ends_the_attempt_in_it
     assert listener.connections > 1
 
 
+@pytest.mark.slow
 def test_where_no_broker_answers_for_long_the_bootstrap_servers_are_asked_again(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -600,6 +600,7 @@ def nobody() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_where_nobody_listens_it_waits_and_says_the_last_reason_of_each_server() -> None:
     servers = [nobody(), nobody()]
     began = time.monotonic()
@@ -613,6 +614,7 @@ def test_where_nobody_listens_it_waits_and_says_the_last_reason_of_each_server()
     assert caught.value.facts["bootstrap_servers"] == ",".join(servers)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_kept_while_another_server_may_come_and_raised_at_the_limit(opened: Opened, files: Files) -> None:
     expired = opened(tls=serving(files.expired))
     wanted = settings(f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file)
@@ -624,6 +626,7 @@ def test_a_refusal_is_kept_while_another_server_may_come_and_raised_at_the_limit
     assert time.monotonic() - began >= 1.5
 
 
+@pytest.mark.slow
 def test_a_refusal_stands_where_a_later_attempt_had_no_time(
     opened: Opened, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,10 @@ def skip(delay_ms: float) -> None:
     _clock_skipped_s += delay_ms / 1000
 
 
+OLDER_IS_SLOW = [pytest.param(2, id="version2"), pytest.param(1, id="version1", marks=pytest.mark.slow)]
+"""For `world`, where a file has so many cases that `make check` plays those of transaction version 2 alone."""
+
+
 @contextmanager
 def skipping_clock() -> Iterator[None]:
     """Production's steady clock, moved on by what would have been waited for."""

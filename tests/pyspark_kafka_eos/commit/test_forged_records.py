@@ -31,7 +31,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
 )
 from pyspark_kafka_eos.model import Decision
 from tests.pyspark_kafka_eos.commit import stranger
-from tests.pyspark_kafka_eos.commit.fakes import DRIVER, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
+from tests.pyspark_kafka_eos.commit.fakes import DRIVER, OLDER_IS_SLOW, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
 from tests.pyspark_kafka_eos.commit.ways import WAYS, HandedOver, Way, lines, options, seals_of
 
 KEY = PIPELINE.encode()
@@ -41,6 +41,9 @@ ROWS = {0: {0: 1}, 1: {1: 1}}
 
 class Killed(BaseException):
     """Where the process dies."""
+
+
+pytestmark = pytest.mark.parametrize("world", OLDER_IS_SLOW, indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -21,12 +21,16 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     DECIDED_MS,
     DRIVER,
     LEDGER,
+    OLDER_IS_SLOW,
     PIPELINE,
     World,
     decision_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_cluster")
+pytestmark = [
+    pytest.mark.usefixtures("one_cluster"),
+    pytest.mark.parametrize("world", OLDER_IS_SLOW, indirect=True),
+]
 
 KEY = PIPELINE.encode()
 LAST = 5

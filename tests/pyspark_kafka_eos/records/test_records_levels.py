@@ -19,6 +19,7 @@ def size(codec: str, level: int | None = None) -> int:
     return len(packed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", (1, 9)), ("lz4", (9, 2, 12)), ("zstd", (-100, 1, 22))])
 def test_a_higher_level_packs_better(codec: str, levels: tuple[int, ...]) -> None:
     sizes = [size(codec, level) for level in levels]

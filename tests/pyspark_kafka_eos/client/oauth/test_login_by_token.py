@@ -297,6 +297,7 @@ def test_what_a_provider_raises_or_gives_wrongly_is_for_the_author_of_the_job(
     assert listener.logins == 0
 
 
+@pytest.mark.slow
 def test_a_provider_whose_service_is_away_is_asked_again(opened: Opened, gives: list[object]) -> None:
     listener = opened(mechanisms=BEARER)
     gives.append(ConnectionRefusedError("nobody"))
@@ -488,6 +489,7 @@ def test_refused_credentials_are_for_the_author_and_sent_once(opened: Opened, en
     assert len(endpoint.asked) == 1 and listener.tokens == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
 def test_an_endpoint_in_trouble_is_asked_again_until_the_time_is_over(
     opened: Opened, endpoint: TokenEndpoint, status: int
@@ -505,6 +507,7 @@ def test_an_endpoint_in_trouble_is_asked_again_until_the_time_is_over(
     assert len(endpoint.asked) > 1 and listener.tokens == []
 
 
+@pytest.mark.slow
 def test_an_endpoint_where_nobody_listens_is_waited_for(opened: Opened, endpoint: TokenEndpoint) -> None:
     listener = opened(mechanisms=BEARER)
     made = wanted(listener.address, **credentials("http://127.0.0.1:1/token"))
@@ -516,6 +519,7 @@ def test_an_endpoint_where_nobody_listens_is_waited_for(opened: Opened, endpoint
         network.close()
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_never_answers_ends_with_the_time_and_its_name(
     opened: Opened, endpoint: TokenEndpoint
 ) -> None:
@@ -533,6 +537,7 @@ def test_an_endpoint_that_never_answers_ends_with_the_time_and_its_name(
     assert time.monotonic() - began < 4.0
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_never_answers_is_named_by_a_process_that_stood_still(
     opened: Opened, endpoint: TokenEndpoint
 ) -> None:
