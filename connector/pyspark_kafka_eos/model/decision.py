@@ -83,7 +83,7 @@ class Decision:
     earlier: tuple[tuple[str, ProducerIdentity], ...] = ()
     warnings: tuple[str, ...] = ()
     traffic: Traffic | None = None
-    sticky_bytes: int = 0
+    sticky_bytes: int = 1
     basis: Basis = NO_BASIS
     row_options: RowOptions = NO_ROW_OPTIONS
     number: int = 0
@@ -200,7 +200,7 @@ class Decision:
                 earlier=_identities(body["earlier"]),
                 warnings=strict.texts(body["warnings"]),
                 traffic=Traffic.from_json(body["traffic"]),
-                sticky_bytes=strict.whole(body["sticky_bytes"]),
+                sticky_bytes=strict.positive(body["sticky_bytes"]),
                 basis=Basis.from_json(body["basis"]) if "basis" in body else NO_BASIS,
                 row_options=RowOptions.from_json(body["row_options"]),
                 planned_ms=strict.time_ms(body["planned_ms"]) if "planned_ms" in body else None,

@@ -33,7 +33,7 @@ class RoutedTopic:
     def from_json(data: Any) -> RoutedTopic:
         """Read one back."""
         name, topic_id, partitions = strict.several(data, 3)
-        return RoutedTopic(strict.topic(name), strict.text(topic_id), strict.int32(partitions))
+        return RoutedTopic(strict.topic(name), strict.text(topic_id), strict.positive(strict.int32(partitions)))
 
 
 Apart = tuple[tuple[int, tuple[RoutedTopic, ...]], ...]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
@@ -54,6 +54,18 @@ def whole(value: Any, low: int = 0, high: int = MOST) -> int:
     """A whole number within bounds. True and 1.0 are none."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{repr(value)[:_SHOWN]} is no number from {low} to {high}")
+    return value
+
+
+def positive(value: Any) -> int:
+    """A size, a limit, how many partitions a topic has: at least 1."""
+    return whole(value, 1)
+
+
+def one_of(value: Any, known: Collection[str]) -> str:
+    """One of these names."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{repr(value)[:_SHOWN]} is none of {', '.join(known)}")
     return value
 
 

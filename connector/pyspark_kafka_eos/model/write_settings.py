@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from kafka_core.compression import CODES
 from kafka_core.values import DEFAULT_UNPACKED_BYTES
 from pyspark_kafka_eos.model import strict
 from pyspark_kafka_eos.model.handed_over import HandedOver
@@ -52,10 +53,10 @@ class RowOptions:
         return RowOptions(
             None if topic is None else strict.topic(topic),
             None if dead is None else strict.topic(dead),
-            strict.text(compression),
+            strict.one_of(compression, CODES),
             None if level is None else strict.whole(level, *_LEVELS),
-            None if request_bytes is None else strict.whole(request_bytes),
-            strict.whole(unpacked_bytes),
+            None if request_bytes is None else strict.positive(request_bytes),
+            strict.positive(unpacked_bytes),
         )
 
 

@@ -35,6 +35,7 @@ from pyspark_kafka_eos.commit.ledger.parts import Collection, DecisionPart, Mani
 from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal, SealedPartition, Traffic, strict
 from pyspark_kafka_eos.model.basis import Basis, TopicRules
 from pyspark_kafka_eos.model.seal import KeptPartition
+from pyspark_kafka_eos.model.write_settings import RowOptions
 from pyspark_kafka_eos.slot.turn_log import from_json as turn_from_json
 from pyspark_kafka_eos.slot.turn_log import to_json as turn_to_json
 from pyspark_kafka_eos.slot.turns import TaskStarted
@@ -184,6 +185,33 @@ def test_a_number_of_a_decision_is_a_whole_one_within_bounds(field: str, value: 
 
     with pytest.raises(LedgerUnreadable):
         Decision.from_bytes(json.dumps(body).replace('"HERE"', value).encode())
+
+
+UNUSABLE: list[tuple[list[str | int], object]] = [
+    (["sticky_bytes"], 0),
+    (["topics", 0, 2], 0),
+    (["row_options", 2], "zip"),
+    (["row_options", 2], None),
+    (["row_options", 4], 0),
+    (["row_options", 5], 0),
+]
+
+
+@pytest.mark.parametrize(("where", "value"), UNUSABLE, ids=lambda each: repr(each))
+def test_what_no_task_could_write_by_is_no_decision(where: list[str | int], value: object) -> None:
+    """Else a repair would end with an error that is none of this package's and names nothing."""
+    written = SealedPartition("out", 0, 0, 0, 1, None, 0)
+    seal = Seal("pipe:0", 0, ProducerIdentity(7, 1), 2, partitions=(written,), topics=(RoutedTopic("out", "id", 3),))
+    body = json.loads(Decision("pipe", "query", 0, (seal,), row_options=RowOptions(max_request_bytes=1)).to_bytes())
+    assert Decision.from_bytes(json.dumps(body).encode()).seals == (seal,)
+
+    found = body
+    for each in where[:-1]:
+        found = found[each]
+    found[where[-1]] = value
+
+    with pytest.raises(LedgerUnreadable):
+        Decision.from_bytes(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("name", ["", "evil:0", "pipe:1", "pipe:driver", "x" * 40_000])
