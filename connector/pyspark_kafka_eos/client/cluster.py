@@ -39,7 +39,7 @@ from pyspark_kafka_eos.client.definite import (
 )
 from pyspark_kafka_eos.client.net.network import Answer, Elsewhere, Network, Node
 from pyspark_kafka_eos.client.others import OtherBrokers
-from pyspark_kafka_eos.client.topic_info import TopicInfo, left_out, merged
+from pyspark_kafka_eos.client.topic_info import LACKED, TopicInfo, left_out, merged, not_known
 from pyspark_kafka_eos.client.wire.versions import Build, Request, Versions
 from pyspark_kafka_eos.model import ClientSettings
 
@@ -309,8 +309,11 @@ class Cluster:
                 settled = self.take_metadata(answer, names)
                 return None if settled else Again("a partition has no leader, or a topic is left out")
             except UnknownTopic as error:
-                if new_topic_ms and self._known_elsewhere(names):
+                known = bool(new_topic_ms) and self._known_elsewhere(names)
+                if known:
                     return None
+                if known is None:
+                    return Again(str(error), error=not_known(error))
                 if runtime.monotonic() >= patient_until:
                     raise
                 return Again(str(error))
@@ -322,16 +325,18 @@ class Cluster:
 
         until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=self.pause, pause_ms=100)
 
-    def _known_elsewhere(self, names: Sequence[str]) -> bool:
+    def _known_elsewhere(self, names: Sequence[str]) -> bool | None:
         """Whether another broker has the topics that one lacks: that one may have been cut off before they were
-        created. Their leaders are known then.
+        created. Their leaders are known then. None where less than a majority of the brokers says that they lack them.
         """
-        if len(self.network.brokers()) > 1:
+        lacking, brokers = 0, len(self.network.brokers())
+        if brokers > 1:
             for answer in self._others.answers(self.metadata_request(names), ()):
+                lacking += any(topic.error_code in LACKED for topic in answer.topics)
                 answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
                 if self.take_metadata(answer, names):
                     return True
-        return False
+        return False if 2 * lacking > brokers or brokers < 2 else None
 
     def look_for_leaders(self, topics: Collection[str], hanging: Collection[int]) -> None:
         """Take the leaders of topics from a broker that answers at once, while others hang. Where none does, nothing is
@@ -396,7 +401,7 @@ class Cluster:
         self.network.take_brokers(answer)
         settled = set(names) <= {topic.name for topic in answer.topics}
         for topic in answer.topics:
-            if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
+            if topic.error_code in LACKED:
                 self._topics.pop(topic.name, None)
                 raise UnknownTopic(
                     f"topic {topic.name!r} does not exist (any more); create it or correct the name",

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_core.errors import BrokerUnavailable, ProtocolViolation
+from kafka_core.errors import BrokerUnavailable, ProtocolViolation, UnknownTopic
 from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
 
 PARTITIONS_AT_MOST = 500_000
 """Partitions that one topic may have. Kafka's largest clusters have some 2 million in all. A write for which a broker
@@ -58,6 +59,19 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
                 found[index] = before
     places = [found.get(index, (-1, -1)) for index in range(1 + max(found, default=-1))]
     return TopicInfo(topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id)
+
+
+LACKED = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+"""What a broker answers that does not have a topic."""
+
+
+def not_known(lacked: UnknownTopic) -> BrokerUnavailable:
+    """The error where a broker lacks a topic and too few others say whether they have it."""
+    return BrokerUnavailable(
+        f"whether topic {lacked.facts['topic']!r} exists is not known: a broker lacks it, which may have been cut off before it was "
+        "created, and less than half of the brokers say the same; start the brokers that do not answer",
+        lacked.facts,
+    )
 
 
 def left_out(name: str, timeout_ms: float) -> BrokerUnavailable:

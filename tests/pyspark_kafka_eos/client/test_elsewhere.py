@@ -303,6 +303,31 @@ def test_a_topic_that_one_broker_lacks_is_asked_of_the_others_before_it_is_unkno
     assert brokers.now_s == 0.0
 
 
+def test_a_topic_that_one_broker_lacks_is_not_unknown_while_the_others_were_silent_a_moment_ago(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    """They were left out of the question, so the word of one that was cut off was the only one. Found by the
+    simulation: the query ended, telling the author to create the topic.
+    """
+    brokers.slow_s, brokers.behind = 0.0, {1}
+    cluster._others.note([2, 3])
+
+    assert len(cluster.topic("new").leaders) == 2
+    assert 9.0 < brokers.now_s < 12.0
+
+
+@pytest.mark.parametrize(("gone", "what"), [({2, 3}, "is not known: a broker lacks it"), ({3}, "does not exist")])
+def test_a_topic_is_unknown_where_a_majority_of_the_brokers_lacks_it(
+    brokers: Frozen, cluster: Cluster, gone: set[int], what: str
+) -> None:
+    brokers.slow_s, brokers.behind, brokers.dead = 0.0, {1, 2, 3}, gone
+
+    with pytest.raises((UnknownTopic, BrokerUnavailable), match=what) as refused:
+        cluster.topic("new", timeout_ms=20_000)
+
+    assert isinstance(refused.value, UnknownTopic) == (gone == {3})
+
+
 def test_a_topic_that_every_broker_lacks_is_unknown_after_the_patience_with_a_new_one(
     brokers: Frozen, cluster: Cluster
 ) -> None:

@@ -56,8 +56,8 @@ BREACHES = {
         Planted(
             "one broker's word is taken",
             f"{CLUSTER}:Cluster.refresh_topics",
-            "if new_topic_ms and self._known_elsewhere(names):",
-            "if False:",
+            "known = bool(new_topic_ms) and self._known_elsewhere(names)",
+            "known = False",
         ),
         Planted(
             "what the others have is not taken",
