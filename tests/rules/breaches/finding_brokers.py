@@ -72,6 +72,20 @@ BREACHES = {
             "pass",
         ),
     ),
+    "C9: One broker's word": (
+        Planted(
+            "the silence of the others is consent",
+            f"{CLUSTER}:Cluster._known_elsewhere",
+            "return False if 2 * lacking > brokers or brokers < 2 else None",
+            "return False",
+        ),
+        Planted(
+            "no majority is enough",
+            f"{CLUSTER}:Cluster._known_elsewhere",
+            "return False if 2 * lacking > brokers or brokers < 2 else None",
+            "return None",
+        ),
+    ),
     "C1: While a broker hangs": (
         Planted(
             "nobody is asked who coordinates now",
