@@ -39,7 +39,7 @@ from pyspark_kafka_eos.client.definite import (
 )
 from pyspark_kafka_eos.client.net.network import Answer, Elsewhere, Network, Node
 from pyspark_kafka_eos.client.others import OtherBrokers
-from pyspark_kafka_eos.client.topic_info import LACKED, TopicInfo, left_out, merged, not_known
+from pyspark_kafka_eos.client.topic_info import TopicInfo, is_lacking, left_out, merged, not_known
 from pyspark_kafka_eos.client.wire.versions import Build, Request, Versions
 from pyspark_kafka_eos.model import ClientSettings
 
@@ -332,7 +332,7 @@ class Cluster:
         lacking, brokers = 0, len(self.network.brokers())
         if brokers > 1:
             for answer in self._others.answers(self.metadata_request(names), ()):
-                lacking += any(topic.error_code in LACKED for topic in answer.topics)
+                lacking += any(map(is_lacking, answer.topics))
                 answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
                 if self.take_metadata(answer, names):
                     return True
@@ -401,7 +401,7 @@ class Cluster:
         self.network.take_brokers(answer)
         settled = set(names) <= {topic.name for topic in answer.topics}
         for topic in answer.topics:
-            if topic.error_code in LACKED:
+            if is_lacking(topic):
                 self._topics.pop(topic.name, None)
                 raise UnknownTopic(
                     f"topic {topic.name!r} does not exist (any more); create it or correct the name",

@@ -61,8 +61,9 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
     return TopicInfo(topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id)
 
 
-LACKED = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
-"""What a broker answers that does not have a topic."""
+def is_lacking(topic: m.Message) -> bool:
+    """Whether the broker that answered so does not have the topic."""
+    return topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 
 
 def not_known(lacked: UnknownTopic) -> BrokerUnavailable:
