@@ -78,8 +78,12 @@ def admit(
             raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
         renames = options.adopt_checkpoint or began == now or batch_id == 0
         _judge_names(ledger, options, now, found.names, beside, -1, renames=renames)
-    if began != now:
+    if began is None or began != now:
         ledger.note(replace(now, adopted=options.adopt_checkpoint))
+    elif view.believed:
+        # Its writer is forgotten, as ids are that rested. Beside the first note of this run's own it would be somebody
+        # else's, and the next start would know of no first one.
+        ledger.note(began)
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:

@@ -91,6 +91,24 @@ def test_its_first_batch_is_tried_again_after_it_failed(wide: World, left: str, 
     assert later.start(batch_id + 1, None, ()) is None
 
 
+@pytest.mark.parametrize("batch_id", [0, 1])
+def test_its_first_batch_is_tried_again_after_its_ids_were_forgotten(wide: World, batch_id: int) -> None:
+    """Coordinators forget what rests for transactional.id.expiration.ms. The run behind it has other producer ids, and
+    says so in the ledger, beside which the note of the first start was somebody else's.
+    """
+    assert run_of(wide).start(batch_id, None, ()) is None
+    for name in ("driver", "batch", "notes"):
+        wide.kafka.expire(f"{PIPELINE}:{name}")
+
+    assert run_of(wide).start(batch_id, None, ()) is None
+    wide.slot(0)
+    again = run_of(wide)
+
+    assert again.start(batch_id, None, ()) is None
+    write(wide, again, batch_id)
+    assert len(wide.shown(TopicPartition("out", 0))) == 2
+
+
 def test_the_note_of_a_first_start_is_there_before_any_id(wide: World) -> None:
     """Else a start that dies between both leaves ids that the next start takes for those of another ledger."""
 
