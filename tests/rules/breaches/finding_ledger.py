@@ -262,6 +262,12 @@ BREACHES = {
             "return before < each.decision.number < behind", "return True",
         ),
     ),
+    "L17: A first start": (
+        Planted(
+            "a note that is believed needs no other one", "pyspark_kafka_eos.commit.start.first_start:admit",
+            "elif view.believed:", "elif False:",
+        ),
+    ),
     BEFORE_THE_FENCE: (
         Planted("a start looks once", "pyspark_kafka_eos.commit.run:Run._settled_ids", "range(_SETTLES)", "range(1)"),
     ),
