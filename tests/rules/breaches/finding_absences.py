@@ -154,7 +154,7 @@ BREACHES = {
         Planted("the note of another batch counts", f"{FIRST_START}:_is_noted", "(unused and not behind)", "unused"),
         Planted(
             "a beginning at batch 0 is not noted", f"{FIRST_START}:admit",
-            "if began != now:", "if began != now and behind:",
+            "if began is None or began != now:", "if began != now and behind:",
         ),
     ),
     GIVEN_UP: (
