@@ -56,8 +56,8 @@ BREACHES = {
         Planted(
             "one broker's word is taken",
             f"{CLUSTER}:Cluster.refresh_topics",
-            "known = bool(new_topic_ms) and self._known_elsewhere(names)",
-            "known = False",
+            "(known := self._known_elsewhere(names)) is None",
+            "(known := False) is None",
         ),
         Planted(
             "what the others have is not taken",
@@ -76,14 +76,14 @@ BREACHES = {
         Planted(
             "the silence of the others is consent",
             f"{CLUSTER}:Cluster._known_elsewhere",
-            "return False if 2 * lacking > brokers or brokers < 2 else None",
+            "return None",
             "return False",
         ),
         Planted(
             "no majority is enough",
             f"{CLUSTER}:Cluster._known_elsewhere",
-            "return False if 2 * lacking > brokers or brokers < 2 else None",
-            "return None",
+            "if 2 * lacking > brokers:",
+            "if False:",
         ),
     ),
     "C1: While a broker hangs": (
