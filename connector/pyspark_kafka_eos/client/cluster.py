@@ -309,11 +309,14 @@ class Cluster:
                 settled = self.take_metadata(answer, names)
                 return None if settled else Again("a partition has no leader, or a topic is left out")
             except UnknownTopic as error:
-                if (known := self._known_elsewhere(names)) is None:
+                known = bool(new_topic_ms) and self._known_elsewhere(names)
+                if known:
+                    return None
+                if known is None:
                     return Again(str(error), error=not_known(error))
-                if not known and runtime.monotonic() >= patient_until:
+                if runtime.monotonic() >= patient_until:
                     raise
-                return None if known else Again(str(error))
+                return Again(str(error))
 
         def late(last: Again) -> None:
             # The caller waits for partitions without a leader.
@@ -327,16 +330,13 @@ class Cluster:
         created. Their leaders are known then. None where less than a majority of the brokers says that they lack them.
         """
         lacking, brokers = 0, len(self.network.brokers())
-        if brokers < 2:
-            return False
-        for answer in self._others.answers(self.metadata_request(names), ()):
-            lacking += any(map(is_lacking, answer.topics))
-            answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
-            if self.take_metadata(answer, names):
-                return True
-            if 2 * lacking > brokers:
-                return False
-        return None
+        if brokers > 1:
+            for answer in self._others.answers(self.metadata_request(names), ()):
+                lacking += any(map(is_lacking, answer.topics))
+                answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
+                if self.take_metadata(answer, names):
+                    return True
+        return False if 2 * lacking > brokers or brokers < 2 else None
 
     def look_for_leaders(self, topics: Collection[str], hanging: Collection[int]) -> None:
         """Take the leaders of topics from a broker that answers at once, while others hang. Where none does, nothing is

@@ -18,7 +18,7 @@ from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leader, ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
-from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS, Again, Budget
+from pyspark_kafka_eos.client.definite import Again, Budget
 from pyspark_kafka_eos.client.net.network import Answer, Elsewhere
 from pyspark_kafka_eos.client.others import OtherBrokers
 from pyspark_kafka_eos.client.requests.admin import list_transactions
@@ -293,14 +293,13 @@ def test_what_any_broker_can_answer_is_asked_of_another_after_a_second_and_of_th
     assert brokers.now_s == 1.0
 
 
-@pytest.mark.parametrize("new_topic_ms", [0, NEW_TOPIC_MS])
 def test_a_topic_that_one_broker_lacks_is_asked_of_the_others_before_it_is_unknown(
-    brokers: Frozen, cluster: Cluster, new_topic_ms: int
+    brokers: Frozen, cluster: Cluster
 ) -> None:
     """A broker that was cut off before the topic was created: the query ended, telling the author to create it."""
     brokers.slow_s, brokers.behind = 0.0, {1, 3}
 
-    assert len(cluster.topic("new", new_topic_ms=new_topic_ms).leaders) == 2
+    assert len(cluster.topic("new").leaders) == 2
     assert brokers.now_s == 0.0
 
 

@@ -202,8 +202,7 @@ BREACHES = {
     "A topic that does not exist": (
         Planted(
             "a topic that no broker knows counts as known", f"{CLUSTER}:Cluster.refresh_topics",
-            "if not known and runtime.monotonic() >= patient_until:\n    raise",
-            "if not known and runtime.monotonic() >= patient_until:\n    return None",
+            "if runtime.monotonic() >= patient_until:\n    raise", "if runtime.monotonic() >= patient_until:\n    return None",
         ),
     ),
     "read_committed returns": (

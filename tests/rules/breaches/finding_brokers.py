@@ -56,8 +56,8 @@ BREACHES = {
         Planted(
             "one broker's word is taken",
             f"{CLUSTER}:Cluster.refresh_topics",
-            "(known := self._known_elsewhere(names)) is None",
-            "(known := False) is None",
+            "known = bool(new_topic_ms) and self._known_elsewhere(names)",
+            "known = False",
         ),
         Planted(
             "what the others have is not taken",
@@ -76,14 +76,14 @@ BREACHES = {
         Planted(
             "the silence of the others is consent",
             f"{CLUSTER}:Cluster._known_elsewhere",
-            "return None",
+            "return False if 2 * lacking > brokers or brokers < 2 else None",
             "return False",
         ),
         Planted(
             "no majority is enough",
             f"{CLUSTER}:Cluster._known_elsewhere",
-            "if 2 * lacking > brokers:",
-            "if False:",
+            "return False if 2 * lacking > brokers or brokers < 2 else None",
+            "return None",
         ),
     ),
     "C1: While a broker hangs": (
