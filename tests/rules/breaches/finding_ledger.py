@@ -261,6 +261,10 @@ BREACHES = {
             "whatever its number, it is a decision of the pipeline", f"{HISTORY}:counted",
             "return before < each.decision.number < behind", "return True",
         ),
+        Planted(
+            "what ids wrote that were replaced is not the pipeline's", f"{HISTORY}:counted",
+            "if at in own or fits(at, each)]", "if at in own]",
+        ),
     ),
     "L17: A first start": (
         Planted(
