@@ -24,6 +24,8 @@ CODES = {
     "INVALID_PRODUCER_ID_MAPPING", "INVALID_TOPIC_EXCEPTION", "OFFSET_OUT_OF_RANGE", "TRANSACTIONAL_ID_NOT_FOUND",
     "UNKNOWN_PRODUCER_ID", "UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION",
 }  # fmt: skip
+QUESTIONS = {"is_lacking"}
+"""Functions that ask an answer for such a code."""
 VERDICTS = {("Fate", "GONE"), ("Fate", "LOST"), ("Fate", "NO_MARKER"), ("Outcome", "GONE")}
 ANSWERS = {"high_watermark", "out_of_range"}
 OF_THE_LEDGER = {"newest", "open"}
@@ -62,6 +64,7 @@ def test_the_search_finds_each_kind_and_nothing_else(tmp_path: Path) -> None:
         "def producer(states, where):\n    return states.get(where)\n"
         "def fate(each):\n    return each is Fate.LOST\n"
         "def nothing(found, where):\n    return found.get(where) is None and found.newest and Code.NONE\n"
+        "def asked(answer):\n    return any(map(is_lacking, answer.topics))\n"
         "def raises():\n    raise UnknownTopic('t')\n",
         encoding="utf-8",
     )
@@ -69,7 +72,7 @@ def test_the_search_finds_each_kind_and_nothing_else(tmp_path: Path) -> None:
     found = dict(conclusions(module))
 
     assert [place.partition(":")[2] for place in found] == [
-        "code", "word", "caught", "suppressed", "Reader.ledger", "end", "producer", "fate",
+        "code", "word", "caught", "suppressed", "Reader.ledger", "end", "producer", "fate", "asked",
     ]  # fmt: skip
 
 
@@ -113,6 +116,8 @@ def _marks(node: ast.AST) -> Iterator[str]:
             yield f"{owner}.{node.attr}"
         if node.attr in ANSWERS and isinstance(node.ctx, ast.Load):
             yield node.attr
+    elif isinstance(node, ast.Name) and node.id in QUESTIONS:
+        yield node.id
     elif isinstance(node, ast.Constant) and node.value == "NotFound":
         yield "NotFound"
     elif isinstance(node, ast.ExceptHandler) and "UnknownTopic" in _names(node.type):

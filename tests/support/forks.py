@@ -16,8 +16,6 @@ import tempfile
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
-from types import TracebackType
-from typing import TextIO
 
 _PRELOADED = [
     "tests.pyspark_kafka_eos.commit.warm_kernels", "tests.pyspark_kafka_eos.commit.child",
@@ -34,7 +32,7 @@ def forks() -> ForkServerContext:
 
 
 class Command:
-    """`kafka-eos` with these words, in a process of its own that runs until `ended` or the block's end."""
+    """`kafka-eos` with these words, in a process of its own; `typed` is its standard input."""
 
     def __init__(self, words: tuple[str, ...], environ: Mapping[str, str] | None = None, typed: str = "") -> None:
         self._files = [tempfile.NamedTemporaryFile("w+", encoding="utf-8") for _ in range(3)]  # noqa: SIM115
@@ -51,20 +49,10 @@ class Command:
         self._process.kill()
         self._process.join()
         out, err = (each.read() for each in self._files[1:])
-        self.__exit__(None, None, None)
-        assert code is not None, f"no end within {within_s} s: {out}{err}"
-        return code, out, err
-
-    def __enter__(self) -> Command:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.join()
         for each in self._files:
             each.close()
+        assert code is not None, f"no end within {within_s} s: {out}{err}"
+        return code, out, err
 
 
 def _run(words: tuple[str, ...], environ: Mapping[str, str] | None, files: list[str]) -> None:
@@ -75,11 +63,7 @@ def _run(words: tuple[str, ...], environ: Mapping[str, str] | None, files: list[
         os.environ.update(environ)
     for stream, path, mode in zip((sys.stdin, sys.stdout, sys.stderr), files, "rww", strict=True):
         with open(path, mode, encoding="utf-8") as file:
-            os.dup2(file.fileno(), _number(stream))
+            os.dup2(file.fileno(), stream.fileno())
     code = main(list(words))
     sys.stdout.flush()
     sys.exit(code)
-
-
-def _number(stream: TextIO) -> int:
-    return stream.fileno()

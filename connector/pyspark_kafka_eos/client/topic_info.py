@@ -70,7 +70,7 @@ def not_known(lacked: UnknownTopic) -> BrokerUnavailable:
     """The error where a broker lacks a topic and too few others say whether they have it."""
     return BrokerUnavailable(
         f"whether topic {lacked.facts['topic']!r} exists is not known: a broker lacks it, which may have been cut off before it was "
-        "created, and less than half of the brokers say the same; start the brokers that do not answer",
+        "created, and no majority of the brokers says the same; start the brokers that do not answer",
         lacked.facts,
     )
 

@@ -34,6 +34,8 @@ from tests.pyspark_kafka_eos.commit import stranger
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, OLDER_IS_SLOW, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
 from tests.pyspark_kafka_eos.commit.ways import WAYS, HandedOver, Way, lines, options, seals_of
 
+pytestmark = pytest.mark.parametrize("world", OLDER_IS_SLOW, indirect=True)
+
 KEY = PIPELINE.encode()
 ROWS = {0: {0: 1}, 1: {1: 1}}
 """Of each batch: a record of each of two slots."""
@@ -41,9 +43,6 @@ ROWS = {0: {0: 1}, 1: {1: 1}}
 
 class Killed(BaseException):
     """Where the process dies."""
-
-
-pytestmark = pytest.mark.parametrize("world", OLDER_IS_SLOW, indirect=True)
 
 
 @pytest.fixture(autouse=True)

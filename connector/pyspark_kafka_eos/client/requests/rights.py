@@ -23,6 +23,7 @@ from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS, Again, until_definit
 from pyspark_kafka_eos.client.requests.ends import EndRequest, end_many
 from pyspark_kafka_eos.client.requests.topics import NewTopic, creation_request
 from pyspark_kafka_eos.client.single import only
+from pyspark_kafka_eos.client.topic_info import is_lacking
 
 _OPERATIONS = {
     3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
@@ -128,8 +129,7 @@ def _topic(each: m.Message) -> TopicView:
         Replicas(part.leader_id, len(part.replica_nodes), len(part.isr_nodes))
         for part in sorted(each.partitions, key=lambda part: int(part.partition_index))
     )
-    exists = each.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
-    return TopicView(each.name, exists, _named(each.authorized_operations), partitions)
+    return TopicView(each.name, not is_lacking(each), _named(each.authorized_operations), partitions)
 
 
 def cluster_rights(cluster: Cluster) -> frozenset[str] | None:

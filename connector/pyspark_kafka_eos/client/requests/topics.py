@@ -25,6 +25,7 @@ from kafka_core.protocol.error_codes import Code, name_of
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Again, until_definite
 from pyspark_kafka_eos.client.single import only
+from pyspark_kafka_eos.client.topic_info import is_lacking
 from pyspark_kafka_eos.client.wire.versions import Build
 
 BROKERS_DEFAULT = -1
@@ -145,7 +146,7 @@ def shapes(cluster: Cluster, names: Sequence[str] | None = None) -> list[TopicSh
     wanted = None if names is None else [m.MetadataRequest.MetadataRequestTopic(name=each) for each in names]
     answer = cluster.call_any(cluster.build(m.MetadataRequest, topics=wanted, allow_auto_topic_creation=False))
     for each in answer.topics if names is not None else ():
-        if each.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
+        if is_lacking(each):
             raise UnknownTopic(f"topic {each.name!r} does not exist; nothing was changed", {"topic": each.name})
         if each.error_code in _DENIED:
             raise AuthorizationFailed(
