@@ -117,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is closed, by either side."""
         self._server.disconnected(self)
         self._unread.drained(self._number)
+        self._forget_unread()
         if self._worker is not None:
             self._worker.cancel()
 
@@ -254,6 +255,14 @@ class Connection(asyncio.BufferedProtocol):
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _forget_unread(self) -> None:
+        """Give up the memory of what has been received: the event loop may know this object for longer."""
+        self._large = None
+        self._frames.clear()
+        self._buffer = bytearray()
+        self._view = _NOTHING
+        self._have = 0
 
     def _context(self, client_id: str | None) -> Context:
         session = self._session

@@ -30,8 +30,9 @@ USERS = {"alice": "alice's secret", "bob,=": "a=b,c ü\\\"';"}
 TIMEOUT_S = 30
 
 
-def asking(folder: Path, protocol: str, mechanisms: str = "", **more: str) -> EmbeddedKafka:
-    """A broker in a thread with that listener, not started. `more`: its settings, with underscores for dots."""
+def asking(folder: Path, protocol: str, mechanisms: str = "", *, in_process: bool = True, **more: str) -> EmbeddedKafka:
+    """A broker with that listener, not started: in a thread, or in a process of its own. `more`: its settings, with
+    underscores for dots."""
     folder.mkdir(exist_ok=True)
     config = {
         "security.protocol": protocol,
@@ -43,7 +44,7 @@ def asking(folder: Path, protocol: str, mechanisms: str = "", **more: str) -> Em
         config |= {"sasl.enabled.mechanisms": mechanisms, "sasl.users.file": str(users)}
     if protocol.endswith("SSL"):
         config |= listener_files(folder)
-    return EmbeddedKafka(in_process=True, config=config)
+    return EmbeddedKafka(in_process=in_process, config=config)
 
 
 def listener_files(folder: Path) -> dict[str, str]:
