@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.support.planting import Planted
 
 ELSEWHERE = "pyspark_kafka_eos.client.elsewhere"
+GROUP = "pyspark_kafka_eos.spark.source.source_group"
 CLUSTER = "pyspark_kafka_eos.client.cluster"
 DELIVERY = "pyspark_kafka_eos.client.writing.delivery"
 FETCHER = "pyspark_kafka_eos.client.reading.fetcher"
@@ -69,6 +70,32 @@ BREACHES = {
             "that another one lacks it ends the patience",
             f"{CLUSTER}:Cluster._known_elsewhere",
             "answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]",
+            "pass",
+        ),
+    ),
+    "C9: A group's offsets": (
+        Planted(
+            "the first broker's word counts",
+            f"{GROUP}:_of_these_topics",
+            "ask_every_broker(cluster, [topic])",
+            "pass",
+        ),
+        Planted(
+            "the leader that is known first counts",
+            f"{GROUP}:_there",
+            "ask_every_broker(cluster, [topic])",
+            "pass",
+        ),
+        Planted(
+            "nobody's topic is this cluster's",
+            f"{GROUP}:_there",
+            "if not _reaches(cluster, topic, here):",
+            "if False:",
+        ),
+        Planted(
+            "another topic of the name will do",
+            f"{GROUP}:_of_these_topics",
+            "others[topic] = here",
             "pass",
         ),
     ),

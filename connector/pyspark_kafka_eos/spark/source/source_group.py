@@ -19,12 +19,13 @@ Such a topic counts as the sink's cluster's if it exists there with at least as 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_core.errors import UnknownTopic
 from kafka_core.values import TopicPartition, by_topic
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
 from pyspark_kafka_eos.model import GroupOffset, GroupOffsets, Seal
 from pyspark_kafka_eos.options import SinkOptions
@@ -81,19 +82,16 @@ def warn_of_a_loop(
 
 
 def _of_these_topics(cluster: Cluster, options: SinkOptions, source: Position) -> Position:
-    """The source without the topics that have another id on this cluster than the one that was read. Asks the cluster
-    once for each topic, and again where the ids differ.
+    """The source without the topics that have another id on this cluster than the one that was read. Asks one broker
+    for each topic, and every broker where the ids differ.
     """
     others: dict[str, str] = {}
     for topic, read in source.topic_ids().items():
-        for refresh in (False, True):
-            try:
-                here = cluster.topic(topic, refresh=refresh, new_topic_ms=0).topic_id
-            except UnknownTopic:
-                here = "none"
-            if here in ("", read):
-                break
-        else:
+        here = _id_of(cluster, topic)
+        if here not in ("", read):
+            ask_every_broker(cluster, [topic])
+            here = _id_of(cluster, topic)
+        if here not in ("", read):
             others[topic] = here
     for topic, here in others.items():
         gone = {where: offset for where, offset in source.offsets.items() if where.topic == topic}
@@ -102,24 +100,41 @@ def _of_these_topics(cluster: Cluster, options: SinkOptions, source: Position) -
     return replace(source, offsets=left)
 
 
+def _id_of(cluster: Cluster, topic: str) -> str:
+    try:
+        return cluster.topic(topic, new_topic_ms=0).topic_id
+    except UnknownTopic:
+        return "none"
+
+
 def _there(
     cluster: Cluster, options: SinkOptions, offsets: dict[TopicPartition, GroupOffset]
 ) -> dict[TopicPartition, GroupOffset]:
     """The offsets that can be this cluster's."""
     found: dict[TopicPartition, GroupOffset] = {}
     for topic, numbers in by_topic(offsets):
-        partitions = [TopicPartition(topic, number) for number in numbers]
-        try:
-            # No waiting: the query cannot have read a topic that is created while it runs.
-            cluster.topic(topic, refresh=True, new_topic_ms=0)
-            ends = Offsets(cluster).latest(partitions, READ_UNCOMMITTED)
-        except UnknownTopic:
-            ends = {}
-        if all(where in ends and offsets[where].offset <= ends[where] for where in partitions):
-            found.update({where: offsets[where] for where in partitions})
-        else:
-            _say_once(options, partitions, "another Kafka cluster or gone")
+        here = {where: offsets[where] for where in (TopicPartition(topic, number) for number in numbers)}
+        if not _reaches(cluster, topic, here, refresh=True):
+            # The broker that was asked, or the leader that it named, may be one that was cut off.
+            ask_every_broker(cluster, [topic])
+            if not _reaches(cluster, topic, here):
+                _say_once(options, here, "another Kafka cluster or gone")
+                continue
+        found |= here
     return found
+
+
+def _reaches(
+    cluster: Cluster, topic: str, offsets: Mapping[TopicPartition, GroupOffset], *, refresh: bool = False
+) -> bool:
+    """Whether the cluster has the topic, with as many offsets."""
+    try:
+        # No waiting: the query cannot have read a topic that is created while it runs.
+        cluster.topic(topic, refresh=refresh, new_topic_ms=0)
+        ends = Offsets(cluster).latest(sorted(offsets), READ_UNCOMMITTED)
+    except UnknownTopic:
+        return False
+    return all(where in ends and each.offset <= ends[where] for where, each in offsets.items())
 
 
 def _say_once(options: SinkOptions, partitions: Iterable[TopicPartition], whose: str) -> None:
