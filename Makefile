@@ -259,6 +259,7 @@ fuzz: $(VENV_STAMP) ## nightly | bytes and texts made at random, to everything t
 changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, versions or clocks in every moment of a batch
 	$(BIN)/python -m tests.changes --write
 	$(BIN)/python -m tests.simulation.witnesses --write
+	$(BIN)/python -m tests.simulation.lies --every 3 --write
 
 .PHONY: nightly
 nightly: parity chaos rules clusters security fuzz matrix changes docs audit soak cluster ## nightly | all that takes too long for every merge: the targets of this group

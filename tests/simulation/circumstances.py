@@ -17,12 +17,12 @@ from embedded_kafka.settings.config import DAY_MS
 from kafka_core.errors import AuthorizationFailed, DecisionBroken, UnknownTopic
 from kafka_core.values import TopicPartition
 from tests.simulation.hooks import BROKER
-from tests.simulation.play import OUTPUT, PARTITIONS, Scene
+from tests.simulation.play import OUTPUT, PARTITIONS, SAFE, Scene
 
 LEDGER = "exactly-once-ledger"
 OFFSETS = "__consumer_offsets"
 
-KEPT = {"retention.ms": "-1"}
+KEPT = {"retention.ms": "-1", **SAFE}
 """The output's configuration wherever a fault changes it: the broker's clock may be days ahead of its records."""
 
 RIGHTS = (
@@ -97,17 +97,21 @@ def long_rest(scene: Scene, days: float) -> None:
     def act(node: Node) -> None:
         if node.parts.topics.get(OUTPUT) is not None:
             node.parts.topics.configure(OUTPUT, KEPT)
-        ids, producers = len(node.parts.transactions.everything()), _producers(node)
+        ids, producers = _ids(scene), _producers(node)
         assert scene.broker.cluster is not None
         scene.broker.cluster.advance(round(days * DAY_MS))
         # Whatever was open is aborted by its timeout.
         scene.world.fired["long rest"] += 1
-        if gone := ids - len(node.parts.transactions.everything()):
+        if gone := ids - _ids(scene):
             scene.world.fired["transactional id expired"] += gone
         if gone := producers - _producers(node):
             scene.world.fired["producer expired"] += gone
 
     scene.broker.do(act)
+
+
+def _ids(scene: Scene) -> int:
+    return sum(len(node.parts.transactions.everything()) for node in scene.broker.nodes)
 
 
 def _producers(node: Node) -> int:
@@ -135,7 +139,7 @@ def _denied(scene: Scene) -> None:
 
 def upgrade(scene: Scene, *, restart: bool) -> None:
     """transaction.version becomes 2, while the broker runs or by its next start."""
-    if scene.broker.config.transaction_version == 2:
+    if scene.broker.config.transaction_version == 2 or scene.broker.older:
         return
     scene.world.fired["upgrade"] += 1
     if restart:
@@ -209,7 +213,7 @@ def retention(scene: Scene, *, all_of_it: bool) -> None:
         for number in range(PARTITIONS):
             log = node.parts.topics.log(TopicPartition(OUTPUT, number))
             if all_of_it:
-                node.parts.topics.configure(OUTPUT, {"retention.ms": "1"})
+                node.parts.topics.configure(OUTPUT, {**KEPT, "retention.ms": "1"})
                 log.retention(node.parts.clock.now_ms() + DAY_MS)
                 node.parts.topics.configure(OUTPUT, KEPT)
             else:

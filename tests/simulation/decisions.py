@@ -127,6 +127,15 @@ class Decisions:
                 elif isinstance(note, DecisionPart):
                     self._parts[note.digest][note.number] = note.text
 
+    def cut(self, offset: int) -> None:
+        """The ledger has lost what stood from this offset on, of which nobody was told: decisions that are open."""
+        for producer_id, found in list(self._written.items()):
+            gone = [decision for at, decision in found.items() if at >= offset]
+            self._written[producer_id] = {at: decision for at, decision in found.items() if at < offset}
+            self._undecided[producer_id] = [
+                each for each in self._undecided.get(producer_id, []) if each[1] not in gone
+            ]
+
     def _decision(self, value: bytes) -> Decision:
         manifest = Manifest.from_record(value)
         if manifest is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kafka_core import runtime
 from tests.simulation.circumstances import CIRCUMSTANCES, LOSSES, calm
 from tests.simulation.network import SimSocket
+from tests.simulation.one_broker import ONE_BROKER, TAILS
 from tests.simulation.play import Faults, Scene
 from tests.simulation.requests import REQUEST_FAULTS, drawn
 from tests.simulation.short import THIS_REQUEST, this_request
@@ -196,16 +197,17 @@ WILD: dict[str, Strike] = {
     "few zombies": _few_zombies,
     **{fault: drawn(fault) for fault in REQUEST_FAULTS},
     **CIRCUMSTANCES,
+    **ONE_BROKER,
 }
 """Every kind that loses no record."""
 
-LOSSY: dict[str, Strike] = {**WILD, **LOSSES}
+LOSSY: dict[str, Strike] = {**WILD, **LOSSES, **TAILS}
 
 EVERY: dict[str, Strike] = {**STRIKES, **LOSSY, THIS_REQUEST: this_request}
 
 storm = random_strikes(STRIKES)
 wild = random_strikes(WILD, mixed=True)
-lossy = random_strikes(LOSSY, mixed=True, one_of=tuple(LOSSES))
+lossy = random_strikes(LOSSY, mixed=True, one_of=(*LOSSES, *TAILS))
 
 PROFILES: dict[str, Faults] = {"storm": storm, "wild": wild, "lossy": lossy}
 """Sets of kinds from which random strikes are drawn. `lossy` also deletes records of the output."""

@@ -19,8 +19,11 @@ from typing import Any
 
 from embedded_kafka.faults.fault import AnswerFault, Fault, MarkerFault, WireFault
 from embedded_kafka.faults.faults import Faults
+from embedded_kafka.log import PartitionLog, claimed_header, only_batch
+from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.authorizer import Authorizer
-from embedded_kafka.wire.server import Message, api_name
+from embedded_kafka.wire.server import Message, ProduceRequest, api_name
+from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from tests.simulation.network import Net, SimSocket
 from tests.simulation.world import Ended, Process, World
@@ -30,15 +33,100 @@ _HEADER_BYTES = 12
 """Length, API key, version and correlation id."""
 
 
-class CountedFaults(Faults):
-    """The broker's own faults, counted in the world. `seen`: requests of each API so far."""
+@dataclass
+class Tail:
+    """The batch that a leader appends to a topic behind `skip` others, and that no follower has. `told`: see
+    `CountedFaults.lose_tail`.
+    """
 
-    def __init__(self, world: World) -> None:
+    topic: str
+    skip: int
+    told: bool
+
+
+class CountedFaults(Faults):
+    """The broker's own faults, counted in the world. `seen`: requests of each API so far. `elect`: has a leader elected
+    for a partition that lacks everything from an offset on.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        log_of: Callable[[TopicPartition], PartitionLog | None],
+        elect: Callable[[TopicPartition, int], None],
+    ) -> None:
         super().__init__()
+        self._log_of, self._elect = log_of, elect
+        self._tails: list[Tail] = []
+        self._ends: dict[int, dict[TopicPartition, int]] = {}
         self.world = world
         self.seen: Counter[str] = Counter()
         self.names: dict[int, str] = {}
         """Number of a fault -> the name under which it counts."""
+
+    def lose_tail(self, topic: str, skip: int, *, told: bool) -> None:
+        """The leader of a partition of the topic is replaced before its followers have the batch that it appends next,
+        behind so many others. Its client was not told that it is there. `told`: it is told by whom it is led now, else
+        the connection ends.
+        """
+        self._tails.append(Tail(topic, skip, told))
+
+    def clear(self) -> dict[int, int]:
+        """Also the tails that are to be lost."""
+        self._tails.clear()
+        return super().clear()
+
+    async def around(
+        self,
+        request: Message,
+        client_id: str,
+        correlation_id: int,
+        handle: Callable[[], Awaitable[bytes | None]],
+        broker: int | None = None,
+    ) -> bytes | None:
+        """See `Faults`. Notes where the logs end before an append, which tells a new batch from one that is there."""
+        if not self._tails or request.API_KEY != ProduceRequest.API_KEY:
+            return await super().around(request, client_id, correlation_id, handle, broker)
+        self._ends[id(request)] = {
+            where: log.end_offset for where in _written(request) if (log := self._log_of(where)) is not None
+        }
+        try:
+            return await super().around(request, client_id, correlation_id, handle, broker)
+        finally:
+            self._ends.pop(id(request), None)
+
+    @property
+    def any_in_answers(self) -> bool:
+        """See `Faults`."""
+        return bool(self._tails) or super().any_in_answers
+
+    def _lose_tails(self, request: Message, response: Message) -> None:
+        """Disconnect where the client is not told."""
+        ends = self._ends.get(id(request), {})
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                where = TopicPartition(topic.name, answer.index)
+                tail = next((each for each in self._tails if each.topic == topic.name), None)
+                if tail is None or answer.error_code or not self._is_tail(request, where, answer.base_offset, ends):
+                    continue
+                tail.skip -= 1
+                if tail.skip >= 0:
+                    continue
+                self._tails.remove(tail)
+                self._elect(where, answer.base_offset)
+                self.world.fired["unacknowledged tail lost"] += 1
+                self.world.note("tail lost", str(where), answer.base_offset)
+                if not tail.told:
+                    raise Disconnect("the leader is replaced")
+                answer.error_code, answer.base_offset = int(Code.NOT_LEADER_OR_FOLLOWER), -1
+
+    def _is_tail(self, request: Message, where: TopicPartition, base: int, ends: dict[TopicPartition, int]) -> bool:
+        """Whether the batch was appended by this request, and nothing stands behind it."""
+        log = self._log_of(where)
+        if log is None or where not in ends or base < ends[where]:
+            return False
+        header = claimed_header(only_batch(memoryview(_written(request)[where])))
+        return header is not None and log.end_offset == base + header.last_offset_delta + 1
 
     def take(
         self, api_key: int, client_id: str, request: Message | None = None, broker: int | None = None
@@ -57,6 +145,8 @@ class CountedFaults(Faults):
         """Alter the answer by every fault that fires for it."""
         before, began = [(fault, fault.fired) for fault in self._set[AnswerFault]], self.world.now
         await super().alter(request, response, client_id, broker)
+        if self._tails and request.API_KEY == ProduceRequest.API_KEY:
+            self._lose_tails(request, response)
         counted = [fault for fault, fired in before if fault.fired > fired]
         for fault in counted:
             self._count(fault, fault.api or "")
@@ -83,6 +173,15 @@ class CountedFaults(Faults):
         name = f"{self.names[fault.number]} {target}"
         self.world.note("fault", name)
         self.world.fired[name] += 1
+
+
+def _written(request: Message) -> dict[TopicPartition, bytes]:
+    return {
+        TopicPartition(topic.name, data.index): data.records
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records
+    }
 
 
 class Rights(Authorizer):
@@ -191,12 +290,14 @@ class Meeting:
 
 
 class Wiretap:
-    """Recognizes requests in the bytes that processes send to the broker. `sending`: the API of the newest one."""
+    """Recognizes requests in the bytes that processes send to the brokers. `sending`: the API of the newest one;
+    `receiver`: the name of the link's end that gets it.
+    """
 
     def __init__(self, net: Net) -> None:
         self.net = net
         self.meetings: list[Meeting] = []
-        self.sending = ""
+        self.sending = self.receiver = ""
         self._each: list[Callable[[], None]] = []
         self._begun: dict[int, bytearray] = {}
 
@@ -225,7 +326,7 @@ class Wiretap:
             frame = bytes(begun[:size])
             del begun[:size]
             if self._each and end.process.name != BOX:
-                self.sending = api_name(int.from_bytes(frame[4:6], "big"))
+                self.sending, self.receiver = api_name(int.from_bytes(frame[4:6], "big")), peer.names[0]
                 for action in self._each:
                     action()
             later = max(later, self._met(end, frame))

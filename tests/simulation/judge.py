@@ -81,11 +81,24 @@ ALONE: Mapping[str, Allowed] = {
     # 1 s.
     "kill broker": Allowed(3.5, runs=2, errors=1, redone=1, repairs=1),
     "freeze": Allowed(3.5, redone=1, repairs=1),
+    # One broker of three: no run ends, and the batch is done again at most where it outlasts its transactions.
+    # Measured: up to 1.92 s behind the end of the fault.
+    **dict.fromkeys(("broker killed", "broker frozen"), Allowed(3.5, redone=1, repairs=1)),
+    **dict.fromkeys(("leaders moved", "leader lags", "unacknowledged tail lost"), Allowed(1.0)),
+    "too few in sync": Allowed(1.0, redone=1),
+    # What a leader that was cut off has in flight is not acknowledged for as long as a request may take, which may be
+    # longer than its transaction.
+    "broker cut off": Allowed(3.5, runs=2, errors=1, redone=1, repairs=1),
     # The process that commits finds the loss and cannot mend it, the next one's start defers it to the tasks, their
     # commit mends it.
     "freeze, batch handed over": Allowed(4.5, runs=2, errors=1, repairs=3),
 }
 """What one fault alone may cause. Where a repair is allowed, `watch` still asks for the abort marker that it needs."""
+
+
+LIVES = ("broker killed", "broker frozen", "broker cut off")
+OF_ONE_BROKER = (*LIVES, "leaders moved", "leader lags", "unacknowledged tail lost", "too few in sync")
+"""Rows of `ALONE` that strike one broker of three, or what it leads."""
 
 
 def judge(scene: Scene, watch: Watch) -> list[str]:
@@ -133,6 +146,7 @@ def _settled(scene: Scene) -> bool:
     world.before_step = None
     scene.broker.start()
     world.run(lambda: scene.broker.up, seconds=60)
+    world.run(lambda: False, seconds=max(0.0, scene.broker.whole_at - world.now))
     world.run(lambda: False, seconds=SETTLED_S)
     return scene.broker.up
 
@@ -257,6 +271,10 @@ def only_fault(scene: Scene) -> str | None:
         # Two jumps may add up to more than the hour by which a broker lets a record's timestamp be ahead.
         return None
     (kind, *more) = fired
+    if not more and kind in OF_ONE_BROKER:
+        # Two brokers at once are more than a cluster of three can do without; nobody has measured hand-overs.
+        once = fired[kind] == 1 or kind not in LIVES
+        return kind if once and not isinstance(scene.job, HandedOver) else None
     return kind if not more and kind in ("reset", "clock", "refused for now") else None
 
 
@@ -268,5 +286,6 @@ def last_trouble_s(scene: Scene, watch: Watch) -> float:
         *(process.frozen_until for process in world.processes),
         *scene.net.cut_until.values(),
         scene.broker.ready_at,
+        scene.broker.whole_at,
     ]
     return min(world.now, max(moments))

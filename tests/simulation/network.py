@@ -39,7 +39,9 @@ class Net:
         self.sockets: dict[int, SimSocket | Pipe] = {}
         self.watching: dict[int, list[SimSelector]] = {}
         self.cut_until: dict[tuple[str, str], float] = {}
-        """(name of the sender's process, of the receiver's) -> when the link is whole again; "*" is any."""
+        """(name of the sender, of the receiver) -> when the link is whole again; see `SimSocket.names`."""
+        self.links: dict[Address, str] = {}
+        """Address -> name of who listens there, where a process listens at several."""
         self._untold: set[tuple[str, str]] = set()
         """Cuts that have held no message yet."""
         self.loops: list[Any] = []
@@ -81,9 +83,11 @@ class Net:
         self.cut_until[key] = max(self.cut_until.get(key, 0.0), self.world.now + seconds)
         self.world.note("cut", sender, receiver, seconds)
 
-    def held_until(self, sender: Process, receiver: Process) -> float:
+    def held_until(self, sender: SimSocket, receiver: SimSocket) -> float:
         """When a message that is sent now may arrive at the earliest."""
-        ways = [(a, b) for a in (sender.name, "*") for b in (receiver.name, "*")]
+        if not self.cut_until:
+            return 0.0
+        ways = [(a, b) for a in sender.names for b in receiver.names]
         held = max((self.cut_until.get(way, 0.0) for way in ways), default=0.0)
         if held > self.world.now:
             for way in ways:
@@ -115,6 +119,8 @@ class SimSocket:
         self.net, self.process = net, process
         self.number = next(net.world.numbers)
         self.name: Address = ("", 0)
+        self.names: tuple[str, ...] = (process.name, "*")
+        """By which a cut of its link may name it: its own, its process's, any."""
         self.peer: SimSocket | None = None
         self.state = "new"
         self.closed = False
@@ -172,6 +178,8 @@ class SimSocket:
         if address in self.net.listening:
             raise OSError(errno.EADDRINUSE, "somebody listens there")
         self.name, self.state = address, "listening"
+        if address in self.net.links:
+            self.names = (self.net.links[address], *self.names)
         self.net.listening[address] = self
 
     def listen(self, _backlog: int = 0) -> None:
@@ -203,8 +211,8 @@ class SimSocket:
             return
         if listener is not None:
             held = max(
-                self.net.held_until(self.process, listener.process),
-                self.net.held_until(listener.process, self.process),
+                self.net.held_until(self, listener),
+                self.net.held_until(listener, self),
             )
             if held > world.now:
                 # The first packet is sent again and again.
@@ -219,7 +227,7 @@ class SimSocket:
 
     def _take(self, client: SimSocket) -> SimSocket:
         made = SimSocket(self.net, self.process)
-        made.name, made.peer, made.state = self.name, client, "connected"
+        made.name, made.names, made.peer, made.state = self.name, self.names, client, "connected"
         self._accepted.append(made)
         self.net.changed(self.number)
         return made
@@ -251,7 +259,7 @@ class SimSocket:
         world, peer = self.net.world, self.peer
         if peer is None:
             return
-        held = self.net.held_until(self.process, peer.process)
+        held = self.net.held_until(self, peer)
         self._arrival = max(self._arrival, world.now + self.net.latency() + later, held)
         world.schedule(self._arrival - world.now, lambda: action(peer))
 

@@ -29,6 +29,10 @@ from tests.simulation.watch import OUTPUT, Watch
 from tests.simulation.world import World
 
 HOUR_S = 3_600.0
+
+SAFE = {"min.insync.replicas": "2"}
+"""Of the output and the ledger, with acks=all: what is acknowledged is in two of three replicas."""
+
 MOST_STEPS = 400_000
 
 
@@ -119,7 +123,7 @@ def play(
             broker.start()
             if not world.run(lambda: broker.ready or broker.error is not None, seconds=60) or broker.node is None:
                 raise RuntimeError(f"the broker did not start: {broker.error!r}")
-            broker.node.parts.topics.create(OUTPUT, PARTITIONS)
+            broker.node.parts.topics.create(OUTPUT, PARTITIONS, SAFE)
             broker.node.parts.topics.create("src", 1)
             if shape.ledger_bytes:
                 settings = SETTINGS | {"max.message.bytes": str(shape.ledger_bytes)}

@@ -34,7 +34,11 @@ def _abort(scene: Scene, watch: Watch, where: TopicPartition, offset: int) -> No
         for each in node.parts.topics.log(where).producers() if node.parts.topics.has(where) else ():
             if each.transaction_start_offset != offset:
                 continue
-            known = node.parts.transactions.listing(producer_ids=[each.producer_id])
+            known = [
+                found
+                for broker in scene.broker.nodes
+                for found in broker.parts.transactions.listing(producer_ids=[each.producer_id])
+            ]
             if known:
                 watch.problem(f"{known[0][0]} could have ended what an operator is asked to abort in {where}")
             if where.topic == DEFAULT_LEDGER_TOPIC:

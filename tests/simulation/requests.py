@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from embedded_kafka.faults.fault import AnswerFault, Fault, WireFault
 from embedded_kafka.wire.server import REQUESTS, api_name
 from kafka_core.protocol.error_codes import Code
-from tests.simulation.cluster import ADDRESS, PORT
 from tests.simulation.hooks import BROKER, Box, Meeting
 from tests.simulation.network import SimSocket
 from tests.simulation.play import Faults, Scene
@@ -180,11 +179,11 @@ def _doubled(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The network delivers the request once more, at once or much later."""
     seconds = scene.world.random.choice(extent.again_s)
 
-    def does(_end: SimSocket, frame: bytes) -> float:
-        host = ADDRESS.split(":")[0]
+    def does(end: SimSocket, frame: bytes) -> float:
+        address = end.getpeername()
 
         def again() -> None:
-            Box(scene.net, frame, f"doubled request {api}").deliver((host, PORT))
+            Box(scene.net, frame, f"doubled request {api}").deliver(address)
 
         scene.world.schedule(seconds, again)
         return 0.0

@@ -39,6 +39,12 @@ class Tail:
             self._read[path] = at
             yield info, batch
 
+    def cut(self, directory: Path) -> None:
+        """The files of the directory are shorter, at a batch's end."""
+        for path, read in list(self._read.items()):
+            if path.parent == directory:
+                self._read[path] = min(read, path.stat().st_size if path.exists() else 0)
+
 
 @dataclass
 class Entry:
@@ -49,6 +55,8 @@ class Entry:
     producer_id: int
     epoch: int
     fate: Fate
+    sequence: int = 0
+    """Of its producer in this partition."""
     headless: bool = False
     """The first record of its producer in this partition does not have sequence 0."""
     sure: bool = False
@@ -85,6 +93,8 @@ class Partition:
         self._next = 0
         self._end = 0
         self._sequences: dict[tuple[int, int], int] = {}
+        self._ends: list[tuple[int, int]] = []
+        """(producer id, offset) of each marker."""
 
     @property
     def stable(self) -> int:
@@ -108,6 +118,7 @@ class Partition:
                 kind = control_marker((info, data)).kind
                 if kind is not MarkerKind.OTHER:
                     ended = self._open.pop(info.producer_id, [])
+                    self._ends.append((info.producer_id, info.base_offset))
                     for entry in ended:
                         if entry.headless and kind is MarkerKind.COMMIT:
                             self.faults.append(
@@ -123,7 +134,14 @@ class Partition:
         fate = Fate.OPEN if info.transactional else Fate.BARE
         values = decode(batch).value.to_pylist()
         made = [
-            Entry(info.base_offset + at, value.decode(), info.producer_id, info.producer_epoch, fate)
+            Entry(
+                info.base_offset + at,
+                value.decode(),
+                info.producer_id,
+                info.producer_epoch,
+                fate,
+                info.base_sequence + at,
+            )
             for at, value in enumerate(values)
         ]
         self.entries += made
@@ -145,6 +163,28 @@ class Partition:
                 )
             self._sequences[identity] = info.base_sequence + info.count
         return made
+
+    def cut(self, offset: int, directory: Path) -> None:
+        """Everything from the offset on is gone: what it ended is open again, sequences go on behind what is left."""
+        self.tail.cut(directory)
+        self.entries = [entry for entry in self.entries if entry.offset < offset]
+        self.given = [entry for entry in self.given if entry.offset < offset]
+        self._next = min(self._next, len(self.entries))
+        self._end = min(self._end, offset)
+        ended = {producer_id for producer_id, end in self._ends if end >= offset}
+        self._open = {}
+        for entry in self.entries:
+            if entry.fate is Fate.OPEN or (entry.producer_id in ended and self._end_of(entry) >= offset):
+                entry.fate = Fate.OPEN
+                self._open.setdefault(entry.producer_id, []).append(entry)
+        self._ends = [each for each in self._ends if each[1] < offset]
+        self._sequences = {}
+        for entry in self.entries:
+            self._sequences[entry.identity] = entry.sequence + 1
+
+    def _end_of(self, entry: Entry) -> int:
+        """The offset of the marker that ended it."""
+        return next(end for producer_id, end in self._ends if producer_id == entry.producer_id and end > entry.offset)
 
     def _deliver(self) -> Iterator[Entry]:
         stable = self.stable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kafka.wire.server import api_name
-from tests.simulation.cluster import PORT
+from tests.simulation.cluster import PORTS
 from tests.simulation.faults import at_point
 from tests.simulation.hooks import Box, Meeting
 from tests.simulation.network import SimSocket

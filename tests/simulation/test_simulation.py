@@ -83,7 +83,7 @@ def test_what_was_found_once_stays_mended(seed: int, scope: str, version: int) -
 @pytest.mark.parametrize("part", range(6))
 def test_killed_at_a_step_of_the_job_every_row_is_there_once(scope: str, victim: str, part: int) -> None:
     # A prime, so that the steps of the six parts are spread over all requests of a batch.
-    for step in range(7 + 11 * part, 450, 67):
+    for step in range(7 + 11 * part, 560, 67):
         outcome = play(0, killed_at(step, victim), scope=scope)
         assert not outcome.problems, (step, outcome.problems, outcome.errors)
 

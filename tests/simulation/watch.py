@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyspark_kafka_eos.client.requests.transactions
 import pyspark_kafka_eos.slot.writer
 from embedded_kafka.log.segments import files
+from embedded_kafka.topics.topics import Topics
 from kafka_core.table import Story
-from kafka_core.values import ProducerIdentity
+from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
@@ -74,7 +75,15 @@ class Watch:
             if file.path.suffix == ".log":
                 self._safely(self._look, file.path)
 
+        cut = Topics.cut
+
+        def shortened(topics: Topics, where: TopicPartition, offset: int) -> Any:
+            log = cut(topics, where, offset)
+            self._safely(self._cut, where, offset, Path(log.directory))
+            return log
+
         self._replace(files.LogFile, "append", appended)
+        self._replace(Topics, "cut", shortened)
         reached = crash_points.reached
 
         def at_point(name: str) -> None:
@@ -165,6 +174,17 @@ class Watch:
         if look is not None:
             for batch in self._tails[path.parent.name].take(path):
                 look(batch)
+
+    def _cut(self, where: TopicPartition, offset: int, directory: Path) -> None:
+        """A leader without the end of the log was elected: nobody has read what is gone, or it is a row of
+        `scene.lost`.
+        """
+        if where.topic == OUTPUT:
+            self.partitions.setdefault(where.partition, Partition(OUTPUT, where.partition)).cut(offset, directory)
+            return
+        self._tails[directory.name].cut(directory)
+        if where.topic == DEFAULT_LEDGER_TOPIC:
+            self.decisions.cut(offset)
 
     def _look_at_output(self, path: Path, number: int) -> None:
         partition = self.partitions.setdefault(number, Partition(OUTPUT, number))

@@ -16,6 +16,7 @@ import argparse
 import itertools
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from pathlib import Path
 from embedded_kafka.faults.fault import AnswerFault, Fault, LeaderFault, WireFault
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
+from embedded_kafka.topics.leaders import Leadership
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
@@ -104,13 +106,21 @@ class Cell:
     scope: str
     version: int
 
+    @property
+    def by_a_broker(self) -> bool:
+        """Whether one broker of the three is cut off, and answers for all that it led. Which leader is the ledger's
+        newest is asked of every broker, so the liar has to be another one than that. Else the leaders themselves answer
+        as an earlier one would.
+        """
+        return WAYS[self.way] is LeaderFault.STALE and self.question.topic == DEFAULT_LEDGER_TOPIC
+
     def __str__(self) -> str:
         return f"{self.question.name} | {self.way} | {self.moment.name} | {self.scope} | {self.version}"
 
 
 def cells() -> list[Cell]:
     """All that make sense. A leader is one in all that it is asked, so its faults are not of one API; only a Fetch has
-    records. Which leader is the ledger's newest is known from other brokers alone, of which this world has none.
+    records.
     """
     return [
         Cell(*each)
@@ -121,7 +131,7 @@ def cells() -> list[Cell]:
 
 def _makes_sense(question: Question, way: LeaderFault | AnswerFault) -> bool:
     if isinstance(way, LeaderFault):
-        return question.api is None and (way is LeaderFault.LAGGING or question.topic == OUTPUT)
+        return question.api is None
     return question.api == "Fetch" if way is AnswerFault.EMPTY else question.api is not None
 
 
@@ -131,20 +141,45 @@ def play_cell(cell: Cell, seed: int = 1) -> tuple[Outcome, int]:
 
     def strikes(scene: Scene) -> None:
         ends: dict[TopicPartition, int] = {}
+        cut_off: list[int] = []
         finished = scene.job._finished
 
         def batch_is_done(batch: int, report: object) -> None:
             finished(batch, report)
             if batch == 0:
                 # What comes now is written under a newer leader, which the older one has not noticed.
+                if cell.by_a_broker:
+                    scene.broker.do(lambda node: _cut_off(scene, node, cell.question.topic, cut_off, fired))
                 scene.broker.do(lambda node: _elect(node, cell.question.topic, ends))
-                at_point(cell.moment.point, lambda scene: _strike(scene, cell, ends, fired))(scene)
+                at_point(cell.moment.point, lambda scene: _strike(scene, cell, ends, cut_off, fired))(scene)
 
         scene.job._finished = batch_is_done  # type: ignore[method-assign]
 
     outcome = play(seed, strikes, scope=cell.scope, transaction_version=cell.version, batches=3)
     told = [error for error in outcome.errors if error.partition(":")[0] in TELL_SOMEBODY]
     return replace(outcome, problems=[*outcome.problems, *told]), sum(each() for each in fired)
+
+
+def _cut_off(scene: Scene, node: Node, topic: str, cut_off: list[int], fired: list[Callable[[], int]]) -> None:
+    """The leader of the partition that has the records goes on as it is, and the others elect another one. `fired`
+    counts the answers for which it looks at what it knew.
+    """
+    cluster = scene.broker.cluster
+    assert cluster is not None
+    where = max(_places(node, topic), key=lambda each: node.parts.topics.log(each).end_offset)
+    leader = node.parts.leaders.leader(where)
+    cluster.cut_off(leader)
+    cut_off.append(leader)
+    outlook, placed, counts = cluster[leader].parts.outlook, cluster[leader].parts.outlook.placed, Counter[str]()
+
+    def counted(asked: TopicPartition) -> Leadership:
+        found = placed(asked)
+        if asked.topic == topic and found.epoch < node.parts.leaders.epoch(asked):
+            counts["answers"] += 1
+        return found
+
+    outlook.placed = counted  # type: ignore[method-assign]
+    fired.append(lambda: counts["answers"])
 
 
 def _elect(node: Node, topic: str, ends: dict[TopicPartition, int]) -> None:
@@ -167,7 +202,9 @@ def _places(node: Node, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(PARTITIONS if topic == OUTPUT else 8)]
 
 
-def _strike(scene: Scene, cell: Cell, ends: dict[TopicPartition, int], fired: list[Callable[[], int]]) -> None:
+def _strike(
+    scene: Scene, cell: Cell, ends: dict[TopicPartition, int], cut_off: list[int], fired: list[Callable[[], int]]
+) -> None:
     world, job = scene.world, scene.job
     world.kill(job.driver)
     if cell.moment.down:
@@ -181,6 +218,16 @@ def _strike(scene: Scene, cell: Cell, ends: dict[TopicPartition, int], fired: li
         world.schedule(DOWN_S, start)
     # The new driver is the first to be answered so.
     begins_s = DOWN_S - 0.1 if cell.moment.down else 0.1
+
+    def notices(_node: Node) -> None:
+        assert scene.broker.cluster is not None
+        scene.broker.cluster.rejoin(cut_off[0])
+
+    if cell.by_a_broker:
+        world.fired["cannot know"] += 1
+        scene.broker.whole_at = world.now + begins_s + UNABLE_S
+        world.schedule(begins_s + UNABLE_S, lambda: scene.broker.do(notices))
+        return
 
     def set_fault(node: Node) -> None:
         way, question = WAYS[cell.way], cell.question
@@ -208,8 +255,9 @@ correctly from then on. Played in virtual time on the embedded broker, whose log
 `python -m tests.simulation.witnesses --write` on {day}. [Absences](../docs/design/absences.md) has every place in the code that rests on such an answer.
 
 **holds**: every batch was committed once, nothing decided was aborted, and nobody was told to act. **not asked**: no run asked the question in
-those seconds, which proves nothing. One broker plays all leaders, so that of the ledger which was replaced without noticing has no row: nobody
-else can be asked.
+those seconds, which proves nothing. The ledger's leader that was replaced without noticing is one broker of three, cut off
+from the others before the second batch: it answers for whatever it led then, and its word on who leads is one of three. The other leaders
+that cannot know are the partition's own, answering as such a one would, so that nobody else can be asked.
 """
 
 PLANTED = (
@@ -263,7 +311,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.witnesses")
     parser.add_argument("--write", action="store_true", help="write evidence/witnesses.md")
     given = parser.parse_args()
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)
     played = [(cell, *play_cell(cell)) for cell in cells()]
     for cell, outcome, _ in played:
         if outcome.problems:

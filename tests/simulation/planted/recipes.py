@@ -20,6 +20,7 @@ from pyspark_kafka_eos.client.writing.appending import one_value
 from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
 from pyspark_kafka_eos.records import murmur2_of
 from tests.simulation.circumstances import elect, long_rest
+from tests.simulation.cluster import BROKERS
 from tests.simulation.faults import STRIKES, storm
 from tests.simulation.judge import PARTITIONS
 from tests.simulation.long_life import REFUSALS, long_life
@@ -273,7 +274,7 @@ def at_a_step(victim: str) -> Faults:
 
     def schedule(scene: Scene) -> None:
         world = scene.world
-        last = world.steps + 3 + 37 * world.seed % 480
+        last = world.steps + 3 + 37 * world.seed % 600
 
         def look() -> None:
             if world.steps >= last:
@@ -285,7 +286,23 @@ def at_a_step(victim: str) -> Faults:
     return schedule
 
 
+def to_one_broker(does: Callable[[Scene, int], None]) -> Faults:
+    """To one broker of the three, at a moment of two batches; the seed gives both."""
+
+    def schedule(scene: Scene) -> None:
+        seed = scene.world.seed
+        scene.world.schedule(0.001 * (7 * seed % 120), lambda: does(scene, seed % BROKERS))
+
+    return schedule
+
+
+LONG_S = 38.0
+"""Longer than one request of a client waits for its answer."""
+
 RECIPES: Mapping[str, Faults] = {
+    "one broker frozen for longer than a request": to_one_broker(
+        lambda scene, node_id: scene.broker.freeze_one(node_id, LONG_S, noticed=False)
+    ),
     "none": no_faults,
     "storm": storm,
     "driver killed at a step": at_a_step("kill driver"),

@@ -319,6 +319,17 @@ BUGS = (
         "while view.moved is not None or self._unsure(view):", "while view.moved is not None:",
         takes_back="P5: a key is looked for in every partition", recipe="driver killed after the ends, the ledger has more partitions",
     ),
+    # ---- one broker of three that does not know, or does not answer (findings.md, C)
+    Bug(
+        "a question has the time of one request", "pyspark_kafka_eos.client.cluster:Cluster.budget",
+        "self.settings.api_timeout_ms", "self.settings.request_timeout_ms",
+        also=(Change(
+            "pyspark_kafka_eos.client.elsewhere:at_coordinators", "now = cluster.look_for_coordinators(kind, wanted)",
+            "now: dict[str, int] = {}",
+        ),),
+        takes_back="C1: a broker that hangs is asked about elsewhere, in a time of its own",
+        recipe="one broker frozen for longer than a request",
+    ),
     # ---- the broker
     Bug(
         "the broker forgets after a restart which ends were prepared", "embedded_kafka.transactions.coordinator:TransactionCoordinator._resume",
