@@ -13,6 +13,7 @@ from tests.docs.figures import ROOT
 from tests.fuzz.page import HEAD as FUZZ
 from tests.mistakes.page import HEAD as MISTAKES
 from tests.rules.report import HEAD as RULES
+from tests.simulation.lies import INTRODUCTION as LIES
 from tests.simulation.witnesses import INTRODUCTION as WITNESSES
 from tests.support.made import DAY, today
 
@@ -23,7 +24,7 @@ OF_NO_DAY = {"README.md", "planted-bugs.md"}
 """The list of the pages; and what is written from seeds that stand in the code, which tests play."""
 
 HEADS = {
-    "changes.md": CHANGES, "fuzz.md": FUZZ, "mistakes.md": MISTAKES, "rights.md": RIGHTS, "rules-breaches.md": RULES, "witnesses.md": WITNESSES,
+    "changes.md": CHANGES, "fuzz.md": FUZZ, "lies.md": LIES, "mistakes.md": MISTAKES, "rights.md": RIGHTS, "rules-breaches.md": RULES, "witnesses.md": WITNESSES,
 }  # fmt: skip
 
 

@@ -160,11 +160,11 @@ def play_cell(cell: Cell) -> tuple[Outcome, bool]:
 INTRODUCTION = """\
 # The sweep of lies
 
-Three brokers, and a lie from the moment in which one request is sent: each {every} request of two batches, undisturbed, with the driver killed behind
+Three brokers, and a lie from the moment in which one request is sent, of two batches: undisturbed, with the driver killed behind
 its decision, with a decided slot to repair, with a forgotten marker to mend; with a query of the product's source that reads the output
 meanwhile, four offsets at a time, and with `verify` again and again. Both scopes, both transaction versions. The lie is over after some
 seconds. Played in virtual time on the embedded cluster, whose logs' bytes the judge of [the simulation](../docs/design/simulation.md) reads.
-Made by `python -m tests.simulation.lies --every {number} --write` on {day}.
+Made by `python -m tests.simulation.lies --write` on {day}.
 
 **holds**: every row is there once, nothing decided was aborted, nothing is called committed that is not, no person was told to act. Behind it how many
 histories, and in how many of them the lie took effect; an append that never comes is not lost, and proves nothing.
@@ -173,8 +173,7 @@ histories, and in how many of them the lie took effect; an append that never com
 
 def page(played: Sequence[tuple[Cell, Outcome, bool]], every: int) -> str:
     """The whole page."""
-    ordinal = "" if every == 1 else f"{every}th"
-    lines = [INTRODUCTION.format(every=ordinal, number=every, day=today()).replace("each  request", "each request")]
+    lines = [INTRODUCTION.format(day=today())]
     lines += ["| | " + " | ".join(LIES) + " |", "|" + "---|" * (len(LIES) + 1)]
     for phase in (*PHASES, *READERS):
         row = [phase]
@@ -188,7 +187,8 @@ def page(played: Sequence[tuple[Cell, Outcome, bool]], every: int) -> str:
     ended = sum(bool(outcome.errors) for _, outcome, _ in played)
     lines += [
         "",
-        f"{len(played)} histories, {len(bad_cells)} do not hold; in {ended} a run ended with an error that the next one needs nobody for.",
+        f"{len(played)} histories (with `--every {every}` one request of {every}), {len(bad_cells)} do not hold; in {ended} a run ended with an "
+        "error that the next one needs nobody for.",
     ]
     lines += [f"- {cell}: {outcome.problems[0][:200]}" for cell, outcome in bad_cells]
     return "\n".join(lines) + "\n"

@@ -40,7 +40,7 @@ class _Limit:
 
 @dataclass
 class Reading:
-    """What a reader was told. `batches`: how many of the job's are written; `tries`: how often it planned, or proved."""
+    """What a reader was told. `batches`: of the job, that are written; `tries`: how often it planned, or proved."""
 
     batches: int = 0
     tries: int = 0

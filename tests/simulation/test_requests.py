@@ -58,7 +58,7 @@ def test_a_request_is_recognized_in_bytes_that_come_in_parts() -> None:
 
         scene.broker.tap.add(Meeting(26, 2, does))
         end = SimSocket(scene.net, scene.world.process("other"))
-        end.connect_ex(("127.0.0.1", PORT))
+        end.connect_ex(("127.0.0.1", PORTS[0]))
         scene.world.run(lambda: end.state == "connected", seconds=1)
         later = [scene.net.tap(end, part) for part in (frame + frame[:7], frame[7:12], frame[12:])]  # type: ignore[misc]
         assert later == [0.0, 0.0, 3.0]
@@ -74,7 +74,7 @@ def test_a_doubled_request_whose_broker_is_down_is_not_counted() -> None:
     def faults(scene: Scene) -> None:
         def strike(scene: Scene) -> None:
             scene.broker.kill()
-            Box(scene.net, b"", "doubled").deliver(("127.0.0.1", PORT))
+            Box(scene.net, b"", "doubled").deliver(("127.0.0.1", PORTS[0]))
             scene.world.schedule(5.0, scene.broker.start)
 
         at_point("after-decision", strike)(scene)
