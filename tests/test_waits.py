@@ -60,6 +60,7 @@ BOUNDS: dict[str, str] = {
     "commit.markers::Mender.await_markers::while": "30 s for markers that do not appear",
     "client.net.oauth.time_limit::TimeLimit._wait::wait": "both timeouts of a token's fetch",
     "commit.markers::Mender.misses_marker::while": "30 s for a coordinator that is writing markers",
+    "commit.ledger.arrived::has_marker::while": "5 s for a marker that does not appear; each look by describe_producers, 30 s",
     "commit.ledger.topic::Ledger.settled::while": "90 s for a decision that stays open",
     "commit.proof::prove::while": "settle_ms of the caller, 30 s",
     "slot.turn_sender::TurnSender.give::wait": "half a second at a time; it ends with room, an error, or the sending thread",

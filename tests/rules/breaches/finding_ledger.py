@@ -272,6 +272,24 @@ BREACHES = {
             "elif view.believed:", "elif False:",
         ),
     ),
+    "L18: A note that is needed": (
+        Planted(
+            "an answered end has its marker", "pyspark_kafka_eos.commit.ledger.notary:Notary.write_note",
+            "if not needed or all(has_marker(producer, part) for part in written):", "if True:",
+        ),
+        Planted(
+            "a marker that is late is not waited for", "pyspark_kafka_eos.commit.ledger.arrived:has_marker",
+            "if runtime.monotonic() > deadline:", "if True:",
+        ),
+        Planted(
+            "every note has to have its marker", "pyspark_kafka_eos.commit.ledger.notary:Notary.write_note",
+            "if not needed or all(", "if all(",
+        ),
+        Planted(
+            "who may not look sees no marker", "pyspark_kafka_eos.commit.ledger.arrived:has_marker",
+            "if state is None or not _is_open(", "if state is not None and not _is_open(",
+        ),
+    ),
     BEFORE_THE_FENCE: (
         Planted("a start looks once", "pyspark_kafka_eos.commit.run:Run._settled_ids", "range(_SETTLES)", "range(1)"),
     ),

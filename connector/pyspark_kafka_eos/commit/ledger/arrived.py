@@ -1,15 +1,19 @@
-"""Whether what was just written to the ledger is there: an acknowledgement alone does not say so.
+"""Whether what was just written to the ledger is there, and stays: an acknowledgement alone does not say so.
 
-Owns: that look, at the leader's state, and at its log where that does not tell.
+Owns: these looks, at the leader's state, and at its log where that does not tell.
 Does not know: what was written; what follows.
 
 A broker takes a batch without a transaction from anybody who may write to the topic, under whatever producer id and
 epoch it has. A batch of this pipeline with that epoch and the same sequence is a duplicate to it then: it is
 acknowledged, and not appended.
+
+An end that the coordinator has answered may lack its marker in the partition. The next marker of that producer ends what
+was written, too, and where it aborts, compaction removes the record.
 """
 
 from __future__ import annotations
 
+from kafka_core import runtime
 from kafka_core.errors import AbortableError
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
@@ -17,6 +21,11 @@ from pyspark_kafka_eos.client.requests.producer_states import ProducerState, des
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.model import SealedPartition
 from pyspark_kafka_eos.records import scan
+
+_MARKED_WITHIN_S = 5.0
+"""A marker follows its answer within milliseconds, within seconds where its coordinator moves. Half would write notes
+again beside such a move; double keeps a start waiting that could have written its note again.
+"""
 
 
 def require_arrived(producer: Producer, topic: str) -> None:
@@ -38,6 +47,27 @@ def require_arrived(producer: Producer, topic: str) -> None:
             )
 
 
+def has_marker(producer: Producer, part: SealedPartition) -> bool:
+    """Whether the committed transaction that wrote this has its marker in that partition; waits for it, 5 s. True where
+    the right to look (READ) is missing.
+    """
+    where = TopicPartition(part.topic, part.partition)
+    deadline = runtime.monotonic() + _MARKED_WITHIN_S
+    while True:
+        states = describe_producers(producer.cluster, [where])
+        state = states.get(where, {}).get(producer.identity.producer_id) if states is not None else None
+        if state is None or not _is_open(state, part):
+            return True
+        if runtime.monotonic() > deadline:
+            return False
+        producer.cluster.pause()
+
+
+def _is_open(state: ProducerState, part: SealedPartition) -> bool:
+    # Another process of the pipeline may have begun the next transaction of the id, behind this one.
+    return 0 <= state.open_from <= part.first_offset
+
+
 def _is_there(producer: Producer, part: SealedPartition, state: ProducerState | None) -> bool:
     if state is None or (state.epoch, state.last_sequence) != (producer.identity.epoch, part.last_sequence):
         return False
@@ -52,4 +82,4 @@ def _is_there(producer: Producer, part: SealedPartition, state: ProducerState | 
     return ProducerIdentity(first.producer_id, first.producer_epoch) == producer.identity
 
 
-__all__ = ["require_arrived"]
+__all__ = ["has_marker", "require_arrived"]

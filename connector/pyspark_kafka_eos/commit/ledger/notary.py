@@ -3,8 +3,8 @@
 Owns: that id's session.
 Does not know: what a note says (`notes`); who is believed (`writers`).
 Invariants:
-- A note is acknowledged, and its transaction is committed, when `write_note` returns; it is in the log where it is
-  needed.
+- A note is acknowledged, and its transaction is committed, when `write_note` returns; where it is needed, it is in the
+  log, and behind it its marker, so no later one can abort it.
 - A note may be there twice, also after an error: it states a fact that stays true.
 - Any process of the pipeline takes the id when it has something to note. The one that had it takes it back when it next
   has.
@@ -24,8 +24,8 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.session import SessionState
-from pyspark_kafka_eos.commit.ledger.arrived import require_arrived
-from pyspark_kafka_eos.model import notes_transactional_id
+from pyspark_kafka_eos.commit.ledger.arrived import has_marker, require_arrived
+from pyspark_kafka_eos.model import SealedPartition, notes_transactional_id
 from pyspark_kafka_eos.records import Packed
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ class Notary:
 
     def write_note(self, where: TopicPartition, batch: Packed, what: str, *, needed: bool = True) -> int:
         """Append a batch of one record; the producer id that wrote it. BrokerUnavailable where it may not be there.
-        `what` names the note in messages. `needed`: without it nobody looks whether an acknowledged note is there.
+        `what` names the note in messages. `needed`: without it nobody looks whether an acknowledged note is there and has its marker.
         """
-        last: ExactlyOnceError | None = None
+        last = "the coordinator had forgotten that id"
         for _ in range(_TRIES):
             producer = self._producer or Producer(self._cluster, self._id, transaction_timeout_ms=_TIMEOUT_MS)
             self._producer = None
@@ -60,14 +60,14 @@ class Notary:
                 if producer.session.state is not SessionState.READY:
                     producer.initialize()
                 author = producer.identity.producer_id
-                self._put(producer, where, batch, needed=needed)
+                written = self._put(producer, where, batch, needed=needed)
             except (ProducerFenced, OutcomeUnknown) as error:
                 # Another process has a note too, or the end is unclear: under a new epoch both are settled.
-                last = error
+                last = error.message
                 log.info("%s is written once more: %s", what, error)
             except AbortableError as error:
                 producer.abort()
-                last = error
+                last = error.message
                 log.info("%s is written once more: %s", what, error)
             except ExactlyOnceError as error:
                 if not producer.forgotten(error):
@@ -76,21 +76,28 @@ class Notary:
                 log.info("the coordinator has forgotten %s; it is initialised again", self._id)
             else:
                 self._producer = producer
-                return author
+                if not needed or all(has_marker(producer, part) for part in written):
+                    return author
+                # The marker of the next one ends both.
+                last = f"its commit has no marker in {where}"
+                log.info("%s is written once more: %s", what, last)
         raise BrokerUnavailable(
             f"{what} was begun {_TRIES} times under {self._id!r} in {where} and may not be there; nothing else was changed; the next run "
-            f"tries again; the last time: {last.message if last is not None else 'the coordinator had forgotten that id'}",
+            f"tries again; the last time: {last}",
             {"partition": str(where), "transactional_id": self._id},
         )
 
     @staticmethod
-    def _put(producer: Producer, where: TopicPartition, batch: Packed, *, needed: bool) -> None:
+    def _put(producer: Producer, where: TopicPartition, batch: Packed, *, needed: bool) -> list[SealedPartition]:
+        """What was written where, and is committed."""
         producer.begin()
         producer.send(where, 1, stamper(batch, producer.identity), machine_time=batch.machine_time)
         producer.flush()
         if needed:
             require_arrived(producer, where.topic)
+        written = list(producer.written_partitions())
         producer.commit(points=False)
+        return written
 
 
 __all__ = ["Notary"]
