@@ -7,8 +7,8 @@ A broker takes a batch without a transaction from anybody who may write to the t
 epoch it has. A batch of this pipeline with that epoch and the same sequence is a duplicate to it then: it is
 acknowledged, and not appended.
 
-An end that the coordinator has answered may lack its marker in the partition. The next marker of that producer ends what
-was written, too, and where it aborts, compaction removes the record.
+An end that the coordinator has answered may lack its marker in the partition. The next marker of that producer ends
+what was written, too, and where it aborts, compaction removes the record.
 """
 
 from __future__ import annotations

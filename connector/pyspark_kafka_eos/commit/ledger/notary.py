@@ -50,7 +50,8 @@ class Notary:
 
     def write_note(self, where: TopicPartition, batch: Packed, what: str, *, needed: bool = True) -> int:
         """Append a batch of one record; the producer id that wrote it. BrokerUnavailable where it may not be there.
-        `what` names the note in messages. `needed`: without it nobody looks whether an acknowledged note is there and has its marker.
+        `what` names the note in messages. `needed`: without it nobody looks whether an acknowledged note is there and
+        has its marker.
         """
         last = "the coordinator had forgotten that id"
         for _ in range(_TRIES):
