@@ -211,7 +211,7 @@ AIMED: Mapping[str, Aimed] = {
     ),
     # ---- one partition, many batches. The first one of an epoch is alone in flight, so what fails is one behind it.
     "produce refused for now": Aimed(
-        at({"mid-produce": [refused("Produce", Code.NOT_LEADER_OR_FOLLOWER, skip=1, times=6)]}), job="many batches"
+        at({"mid-produce": [refused("Produce", Code.NOT_LEADER_OR_FOLLOWER, skip=1, times=4)]}), job="many batches"
     ),
     "one of many produce requests refused for now": Aimed(
         at({"mid-produce": [refused("Produce", Code.NOT_ENOUGH_REPLICAS, skip=1)]}), job="many batches"
