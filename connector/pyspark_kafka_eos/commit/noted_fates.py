@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
 from pyspark_kafka_eos.commit.fates import Fate
 from pyspark_kafka_eos.commit.ledger.notes import Mending
 from pyspark_kafka_eos.commit.ledger.reader import LedgerView
@@ -65,8 +66,9 @@ def _is_of(seal: Seal, note: Mending) -> bool:
 
 def _ended(cluster: Cluster, where: TopicPartition, offset: int, note: Mending) -> Fate:
     """How the mending whose note stands at the offset has ended."""
+    end = Offsets(cluster).latest([where], READ_UNCOMMITTED)[where]
     while True:
-        read = read_raw(cluster, where, offset)
+        read = read_raw(cluster, where, offset, until=end)
         following = offset
         for batch in scan(read.records):
             info = batch[0]
@@ -76,7 +78,7 @@ def _ended(cluster: Cluster, where: TopicPartition, offset: int, note: Mending) 
                 kind = control_marker(batch).kind
                 if kind is not MarkerKind.OTHER:
                     return Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
-        if read.out_of_range or following == offset or following >= read.high_watermark:
+        if read.out_of_range or following == offset or following >= max(end, read.high_watermark):
             return Fate.DOUBTFUL
         offset = following
 

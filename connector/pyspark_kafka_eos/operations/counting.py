@@ -156,7 +156,7 @@ def count(
             _Reading(cluster, where, own, watch, begin, there[where].topic_id).read_transactions(max(start, begin), end)
         for part in own:
             if part.end is None:
-                part.end, part.reason = _beyond(cluster, part)
+                part.end, part.reason = _beyond(cluster, part, end)
 
 
 class _Reading:
@@ -185,7 +185,7 @@ class _Reading:
         """From `start` on, to `end` or as far as a reader of committed records may read."""
         offset, holes = start, _Holes(start)
         while offset < end or self._open:
-            read = self._fetch(offset)
+            read = self._fetch(offset, end)
             if read.out_of_range:
                 for part in (each for own in self._open.values() for each in own):
                     part.end_as(TransactionEnd.GONE, f"{self._where} lost records while they were read (retention)")
@@ -204,13 +204,14 @@ class _Reading:
         for marker in self._markers:
             self._look_back(marker, start)
 
-    def _fetch(self, offset: int) -> RawRead:
+    def _fetch(self, offset: int, end: int) -> RawRead:
         return read_raw(
             self._cluster,
             self._where,
             offset,
             isolation=ISOLATION_LEVELS[READ_COMMITTED],
             topic_id=self._topic_id,
+            until=end,
         )
 
     def _count_batch(self, batch: Batch, holes: _Holes) -> None:
@@ -274,7 +275,7 @@ class _Reading:
         """
         offset, found = lower, None
         while offset < upper:
-            read = self._fetch(offset)
+            read = self._fetch(offset, upper)
             following = offset
             for info, _ in scan(read.records):
                 following = max(following, info.last_offset + 1)
@@ -320,14 +321,14 @@ def _cleaned(where: TopicPartition) -> str:
     )
 
 
-def _beyond(cluster: Cluster, part: CountedTransaction) -> tuple[TransactionEnd, str]:
+def _beyond(cluster: Cluster, part: CountedTransaction, end: int) -> tuple[TransactionEnd, str]:
     """Why a reader of committed records does not get to the end of a transaction: that transaction is open, or
-    another.
+    another. `end`: where the log ended when the reading began.
     """
     offset = part.first_offset
     holes = _Holes(offset)
     while True:
-        read = read_raw(cluster, part.where, offset, topic_id=part.topic_id)
+        read = read_raw(cluster, part.where, offset, topic_id=part.topic_id, until=end)
         following = offset
         for batch in scan(read.records):
             info = batch[0]

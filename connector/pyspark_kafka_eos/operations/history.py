@@ -353,7 +353,7 @@ def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> 
     # A marker may be behind `upper`: reading continues until every transaction has its own, or the log ends.
     while offset < upper or pending:
         following = offset
-        for info, data in scan(bytes(read_raw(cluster, where, offset).records)):
+        for info, data in scan(bytes(read_raw(cluster, where, offset, until=upper).records)):
             following = max(following, info.last_offset + 1)
             if info.base_offset >= upper and not pending:
                 break

@@ -290,6 +290,52 @@ BREACHES = {
             "if state is None or not _is_open(", "if state is not None and not _is_open(",
         ),
     ),
+    "L19: A log is read": (
+        Planted(
+            "a leader that is behind says where the log ends", "pyspark_kafka_eos.client.reading.log_reader:read_raw",
+            "if max(offset, read.high_watermark) < until:\n            end = until\n        elif offset", "if offset",
+        ),
+        Planted(
+            "what was known of the end is waited for, whatever became of it", "pyspark_kafka_eos.client.reading.log_reader:read_raw",
+            "until = min(until, Offsets(cluster).latest([where], READ_UNCOMMITTED, budget.left_ms)[where])", "pass",
+        ),
+        Planted(
+            "the newest decision is what a leader that is behind has", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader._read_between",
+            "offset, until=upper)", "offset)",
+        ),
+        Planted(
+            "what it has of the window is the window", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader._read_between",
+            "max(upper, read.high_watermark)", "read.high_watermark",
+        ),
+        Planted(
+            "a part that it does not show is missing", "pyspark_kafka_eos.commit.ledger.joining:_between",
+            "offset, until=upper)", "offset)",
+        ),
+        Planted(
+            "a mending that it does not show is not noted", "pyspark_kafka_eos.commit.ledger.mendings:mendings_in",
+            "offset, until=end)", "offset)",
+        ),
+        Planted(
+            "a survey of what it has", "pyspark_kafka_eos.commit.ledger.survey:survey",
+            "begins[where], ends[where]", "begins[where], begins[where]",
+        ),
+        Planted(
+            "what it does not show has not arrived", "pyspark_kafka_eos.commit.ledger.arrived:_is_there",
+            "until=part.first_offset + 1", "until=0",
+        ),
+        Planted(
+            "the ledger is what it shows", "pyspark_kafka_eos.operations.history:_window",
+            "offset, until=upper)", "offset)",
+        ),
+        Planted(
+            "a mending that it does not show has not ended", "pyspark_kafka_eos.commit.noted_fates:_ended",
+            "max(end, read.high_watermark)", "read.high_watermark",
+        ),
+        Planted(
+            "what it does not show is not committed", "pyspark_kafka_eos.operations.counting:_Reading._fetch",
+            "until=end,", "until=0,",
+        ),
+    ),
     BEFORE_THE_FENCE: (
         Planted("a start looks once", "pyspark_kafka_eos.commit.run:Run._settled_ids", "range(_SETTLES)", "range(1)"),
     ),

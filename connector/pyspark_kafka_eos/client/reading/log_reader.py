@@ -7,7 +7,9 @@ Invariants:
 - Where the topic's id is known, no answer is of another topic of the name.
 - The returned batches begin at or before the requested offset.
 - An answer without records is returned only where the log ends at the offset, as far as the reader's
-  isolation goes. A broker whose remote store is slow sends such an answer too, without an error.
+  isolation goes. A broker whose remote store is slow sends such an answer too, without an error, and so does a new
+  leader that has not learnt how far the log is acknowledged: its Fetch does not say so, its ListOffsets does
+  (KIP-207).
 """
 
 from __future__ import annotations
@@ -24,11 +26,17 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.definite import Again, Budget, again_or_refuse
-from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
+from pyspark_kafka_eos.client.reading.offsets import (
+    ISOLATION_LEVELS,
+    READ_UNCOMMITTED,
+    Offsets,
+    each_partition,
+    refusal,
+)
 from pyspark_kafka_eos.client.wire.versions import NO_TRANSACTION, Versions
 from pyspark_kafka_eos.records import BatchInfo, scan
 
-READ_UNCOMMITTED = 0
+_UNCOMMITTED = ISOLATION_LEVELS[READ_UNCOMMITTED]
 
 _EMPTY_PAUSE_MS = 50
 """Pause after an answer without records although there are some: a slow store must not be polled faster."""
@@ -58,17 +66,19 @@ def read_raw(
     offset: int,
     *,
     max_bytes: int = 4 * 1024 * 1024,
-    isolation: int = READ_UNCOMMITTED,
+    isolation: int = _UNCOMMITTED,
     timeout_ms: float | None = None,
     max_wait_ms: int = 100,
     connection: str | None = None,
     topic_id: str = "",
+    until: int = 0,
 ) -> RawRead:
     """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it,
     still ends there after `max_wait_ms`.
 
     `connection`: the name of a dedicated connection, so that a long wait delays no other request. `topic_id`: of the
-    topic that the offset was found in, empty for any of the name. Raises BrokerUnavailable where neither records nor
+    topic that the offset was found in, empty for any of the name. `until`: where the log ended when it was asked for,
+    so a leader whose high watermark is before that is behind. Raises BrokerUnavailable where neither records nor
     the log's end are known after `timeout_ms`; AuthorizationFailed without READ on the topic.
     """
     budget = cluster.budget(timeout_ms)
@@ -78,7 +88,12 @@ def read_raw(
         if read.out_of_range or _first(read.records, offset) is not None:
             return read
         end = read.last_stable_offset if isolation else read.high_watermark
-        if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, budget, connection)):
+        if max(offset, read.high_watermark) < until:
+            # An election may have taken the end of the log. A leader that is behind refuses to say where it ends.
+            until = min(until, Offsets(cluster).latest([where], READ_UNCOMMITTED, budget.left_ms)[where])
+        if max(offset, read.high_watermark) < until:
+            end = until
+        elif offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, budget, connection)):
             return read
         if budget.left_ms <= 0:
             raise BrokerUnavailable(
@@ -108,7 +123,7 @@ def first_batch(
 ) -> BatchInfo | None:
     """The first batch in the log at or after an offset, committed or not, if one answer contains it. None
     proves nothing. `topic_id` as in `read_raw`."""
-    ask = _Ask(offset, 1, READ_UNCOMMITTED, 0, topic_id)
+    ask = _Ask(offset, 1, _UNCOMMITTED, 0, topic_id)
     return _first(_fetch(cluster, where, ask, Budget(timeout_ms), None).records, offset)
 
 
@@ -230,7 +245,7 @@ def _is_open_behind(
     cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, budget: Budget, connection: str | None
 ) -> bool:
     """Whether compaction has removed all before the last stable offset: the first batch is then behind it."""
-    read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), budget, connection)
+    read = _fetch(cluster, where, replace(ask, isolation=_UNCOMMITTED, max_bytes=1), budget, connection)
     first = _first(read.records, ask.offset)
     return first is not None and first.base_offset >= stable
 

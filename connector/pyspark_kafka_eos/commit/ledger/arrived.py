@@ -75,7 +75,9 @@ def _is_there(producer: Producer, part: SealedPartition, state: ProducerState | 
     if part.first_offset < 0 or state.open_from in (-1, part.first_offset):
         return state.open_from >= 0
     # An earlier transaction of the producer has no marker there yet.
-    read = read_raw(producer.cluster, TopicPartition(part.topic, part.partition), part.first_offset)
+    where = TopicPartition(part.topic, part.partition)
+    # It is acknowledged, so the log ends behind it.
+    read = read_raw(producer.cluster, where, part.first_offset, until=part.first_offset + 1)
     first = next((info for info, _ in scan(bytes(read.records)) if info.last_offset >= part.first_offset), None)
     if first is None or not first.transactional:
         return False

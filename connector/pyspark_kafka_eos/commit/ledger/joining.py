@@ -128,7 +128,7 @@ def _between(
     decision = False
     offset = lower
     while offset < upper:
-        read = read_raw(cluster, where, offset)
+        read = read_raw(cluster, where, offset, until=upper)
         following = offset
         for info, data in () if read.out_of_range else scan(bytes(read.records)):
             following = max(following, info.last_offset + 1)

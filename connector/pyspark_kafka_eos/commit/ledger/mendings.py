@@ -37,7 +37,7 @@ def mendings_in(
     while offset < end:
         following = offset
         batches = []
-        for info, data in scan(bytes(read_raw(cluster, where, offset).records)):
+        for info, data in scan(bytes(read_raw(cluster, where, offset, until=end).records)):
             following = max(following, info.last_offset + 1)
             own = known is None or (begins_transaction(info) and info.producer_id in known)
             if own and not info.control:

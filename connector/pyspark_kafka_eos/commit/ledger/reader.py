@@ -218,7 +218,7 @@ class LedgerReader:
         offset = lower
         # A marker may be behind `upper`, so reading continues until every relevant transaction has its own.
         while offset < upper or pending:
-            read = read_raw(self._cluster, self.where, offset)
+            read = read_raw(self._cluster, self.where, offset, until=upper)
             if read.out_of_range:
                 return False
             following = offset
@@ -237,7 +237,7 @@ class LedgerReader:
                         # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
                         self._committed += ours
             # Where the log ends, the broker would hold a further request in vain.
-            if following == offset or following >= read.high_watermark:
+            if following == offset or following >= max(upper, read.high_watermark):
                 break
             offset = following
         self._open += [record for records in pending.values() for record in records]

@@ -64,7 +64,7 @@ def _columns(cluster: Cluster, where: TopicPartition, begin: int, end: int) -> I
     """The keys and the values of the records between two offsets, some at a time."""
     offset = begin
     while offset < end:
-        read = read_raw(cluster, where, offset)
+        read = read_raw(cluster, where, offset, until=end)
         batches = list(scan(bytes(read.records)))
         following = max([offset, *(info.last_offset + 1 for info, _ in batches)])
         if following == offset:
