@@ -64,9 +64,9 @@ def _is_of(seal: Seal, note: Mending) -> bool:
     return sealed.producer_id == note.identity.producer_id and sealed.epoch < note.identity.epoch
 
 
-def _ended(cluster: Cluster, where: TopicPartition, offset: int, note: Mending) -> Fate:
-    """How the mending whose note stands at the offset has ended."""
-    end = Offsets(cluster).latest([where], READ_UNCOMMITTED)[where]
+def _ended(cluster: Cluster, where: TopicPartition, noted_at: int, note: Mending) -> Fate:
+    """How the mending whose note stands at that offset has ended."""
+    end, offset = Offsets(cluster).latest([where], READ_UNCOMMITTED)[where], noted_at
     while True:
         read = read_raw(cluster, where, offset, until=end)
         following = offset
@@ -74,7 +74,7 @@ def _ended(cluster: Cluster, where: TopicPartition, offset: int, note: Mending) 
             info = batch[0]
             following = max(following, info.last_offset + 1)
             mine = info.producer_id == note.identity.producer_id and info.producer_epoch >= note.identity.epoch
-            if info.control and mine and info.base_offset > offset:
+            if info.control and mine and info.base_offset > noted_at:
                 kind = control_marker(batch).kind
                 if kind is not MarkerKind.OTHER:
                     return Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED

@@ -316,8 +316,8 @@ BREACHES = {
             "offset, until=end)", "offset)",
         ),
         Planted(
-            "a survey of what it has", "pyspark_kafka_eos.commit.ledger.survey:survey",
-            "begins[where], ends[where]", "begins[where], begins[where]",
+            "a survey that it cannot answer ends", "pyspark_kafka_eos.commit.ledger.survey:_columns",
+            "offset, until=end)", "offset)",
         ),
         Planted(
             "what it does not show has not arrived", "pyspark_kafka_eos.commit.ledger.arrived:_is_there",
@@ -332,8 +332,12 @@ BREACHES = {
             "max(end, read.high_watermark)", "read.high_watermark",
         ),
         Planted(
+            "a marker with which an answer begins is passed over", "pyspark_kafka_eos.commit.noted_fates:_ended",
+            "info.base_offset > noted_at", "info.base_offset > offset",
+        ),
+        Planted(
             "what it does not show is not committed", "pyspark_kafka_eos.operations.counting:_Reading._fetch",
-            "until=end,", "until=0,",
+            "until=end", "until=0",
         ),
     ),
     BEFORE_THE_FENCE: (

@@ -25,14 +25,14 @@ MENDED = Mending(f"{PIPELINE}:0", ProducerIdentity(7, 8), OUTPUT[:1])
 
 
 def lag(world: World, where: TopicPartition, *, skip: int = 0, end: int = 0) -> None:
-    """A new leader answers the Fetch behind the next `skip` ones. It knows its followers' end when the client has waited
-    once.
+    """A new leader answers the Fetch behind the next `skip` ones. It knows its followers' end once it has been asked
+    twice where the log ends.
     """
     log = world.kafka.log(where)
 
     def begin() -> None:
         log.lags = end
-        world.kafka.at_pause(lambda: setattr(log, "lags", None))
+        world.kafka.fault("ListOffsets", lambda: setattr(log, "lags", None), skip=1)
 
     world.kafka.fault("Fetch", begin, skip=skip)
 
@@ -46,7 +46,8 @@ def decided(world: World) -> None:
 
 
 def newest(world: World) -> object:
-    return world.ledger.look().newest
+    view = world.ledger.look()
+    return view.newest, view.mendings
 
 
 def mended(world: World) -> object:
@@ -68,7 +69,7 @@ def fate(world: World) -> object:
     return found
 
 
-@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("end", range(4))
 @pytest.mark.parametrize("ask", [newest, mended, surveyed, history, fate], ids=lambda ask: ask.__name__)
 def test_what_the_ledger_has_is_found_at_a_leader_that_is_behind(
     world: World, ask: Callable[[World], object], end: int
