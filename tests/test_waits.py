@@ -41,7 +41,6 @@ BOUNDS: dict[str, str] = {
     "client.net.opening::Opener.learn_versions::while": "by the version, which is lower each time",
     "client.net.pool::Pool._refresh_until_done::while": "by the end of the connections; it keeps nobody waiting",
     "client.net.transport::PlainTransport._readable::recv_into": "by the socket, which does not block",
-    "client.reading.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (network.answers_within_ms)",
     "client.reading.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
     "client.reading.absence::_gone::while": "patience_ms of the caller, 30 s",
     "client.reading.absence::require_leaders::while": "patience_ms of the caller, 30 s",

@@ -33,13 +33,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 
 from kafka_core import runtime
 from kafka_core.errors import BrokerUnavailable, DataLoss, ExactlyOnceError, UnknownTopic
+from kafka_core.inbox import Inbox
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 from kafka_core.values import DEFAULT_UNPACKED_BYTES, TopicPartition
@@ -148,7 +148,7 @@ class Fetcher:
         stall timeout (the message says how far the partition can be read). Batches yielded before an error stay valid.
         """
         progress = {each.where: FetchProgress.unread(each) for each in ranges if each.start < each.end}
-        inbox: SimpleQueue[_Asked] = SimpleQueue()
+        inbox: Inbox[_Asked] = Inbox()
         asked: dict[int, _Asked] = {}
         self._find_leaders(progress, set())
         self._ask(progress, asked, inbox)
@@ -163,18 +163,18 @@ class Fetcher:
             for offsets, batches in visible:
                 yield from columns_of(offsets, batches, self.schema, self.max_unpacked_bytes)
 
-    def _next_answer(self, inbox: SimpleQueue[_Asked], asked: Mapping[int, _Asked]) -> _Asked:
+    def _next_answer(self, inbox: Inbox[_Asked], asked: Mapping[int, _Asked]) -> _Asked:
         """The next request that is answered, or that is given up because another broker leads its partitions now."""
         waiting = list(asked.values())
         groups, leaders = [list(each.epochs) for each in waiting], [each.leader for each in waiting]
         watched = elsewhere.at_leaders(self.cluster, groups, leaders)
         budget = Budget(answers_within_ms(self.cluster.settings))
         while budget.left_ms > 0:
-            with suppress(Empty):
-                one = inbox.get(timeout=LOOK_AFTER_S)
-                if one.given_up:
+            found = inbox.get(LOOK_AFTER_S)
+            if found is not None:
+                if found.given_up:
                     continue
-                return one
+                return found
             for index, why in watched(range(len(waiting))).items():
                 one = waiting[index]
                 one.given_up, one.answer = True, why
@@ -188,7 +188,7 @@ class Fetcher:
 
     # ---- asking
 
-    def _ask(self, progress: _Ranges, asked: dict[int, _Asked], inbox: SimpleQueue[_Asked]) -> None:
+    def _ask(self, progress: _Ranges, asked: dict[int, _Asked], inbox: Inbox[_Asked]) -> None:
         while progress:
             held = self._held_back(progress)
             by_leader: dict[int, list[TopicPartition]] = {}
@@ -207,9 +207,7 @@ class Fetcher:
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in leaderless})
 
-    def _send_fetch(
-        self, leader: int, wanted: Sequence[FetchProgress], share: int, inbox: SimpleQueue[_Asked]
-    ) -> _Asked:
+    def _send_fetch(self, leader: int, wanted: Sequence[FetchProgress], share: int, inbox: Inbox[_Asked]) -> _Asked:
         wait_ms = max(each.wait_ms for each in wanted)
         request = self._request(wanted, share, wait_ms)
         one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
