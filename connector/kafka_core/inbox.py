@@ -22,8 +22,8 @@ class Inbox(Generic[T]):
         self._things: deque[T] = deque()
         self._arrived = runtime.condition()
 
-    def put(self, thing: T) -> None:
-        """Bring something."""
+    def bring(self, thing: T) -> None:
+        """Put something in, from any thread."""
         with self._arrived:
             self._things.append(thing)
             self._arrived.notify()

@@ -244,8 +244,11 @@ def test_whatever_happens_no_sweep_leaves_anything_undone_that_is_due(seed: int)
 
 def test_while_many_ids_are_listed_others_have_their_turn(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
+        now_ms = node.parts.clock.now_ms()
         for number in range(3_000):
-            node.parts.transactions._book._keep(Transaction(f"id-{number}", TransactionLogEntry(number)))
+            # Of now: an older one may expire while they are listed.
+            entry = TransactionLogEntry(number, last_update_ms=now_ms)
+            node.parts.transactions._book._keep(Transaction(f"id-{number}", entry))
         request = ListTransactionsRequest(version=1, state_filters=[], producer_id_filters=[], duration_filter=-1)
         listed = asyncio.ensure_future(ask(node, request))
         turns = 0

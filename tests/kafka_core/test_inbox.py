@@ -10,7 +10,7 @@ from kafka_core.inbox import Inbox
 def test_things_come_in_the_order_in_which_they_were_brought() -> None:
     inbox: Inbox[int] = Inbox()
     for number in range(3):
-        inbox.put(number)
+        inbox.bring(number)
 
     assert [inbox.get(10) for _ in range(3)] == [0, 1, 2]
 
@@ -21,6 +21,6 @@ def test_where_nothing_comes_the_wait_ends() -> None:
 
 def test_a_waiting_reader_gets_what_another_thread_brings() -> None:
     inbox: Inbox[str] = Inbox()
-    threading.Timer(0.05, inbox.put, ["late"]).start()
+    threading.Timer(0.05, inbox.bring, ["late"]).start()
 
     assert inbox.get(30) == "late"

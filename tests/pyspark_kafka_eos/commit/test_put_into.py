@@ -111,7 +111,7 @@ def test_a_note_put_into_the_pipelines_own_is_none(
     wrote: list[str] = []
     put = Notary._put
 
-    def put_two(producer: Any, where: TopicPartition, batch: Any, *, needed: bool) -> None:
+    def put_two(producer: Any, where: TopicPartition, batch: Any, *, needed: bool) -> Any:
         commit = producer.commit
 
         def forge_and_commit(**more: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_note_put_into_the_pipelines_own_is_none(
 
         with monkeypatch.context() as patched:
             patched.setattr(producer, "commit", forge_and_commit)
-            put(producer, where, batch, needed=needed)
+            return put(producer, where, batch, needed=needed)
 
     with monkeypatch.context() as patched:
         patched.setattr(Notary, "_put", staticmethod(put_two))

@@ -92,12 +92,6 @@ BREACHES = {
             "if not _reaches(cluster, topic, here):",
             "if False:",
         ),
-        Planted(
-            "another topic of the name will do",
-            f"{GROUP}:_of_these_topics",
-            "others[topic] = here",
-            "pass",
-        ),
     ),
     "C9: One broker's word": (
         Planted(

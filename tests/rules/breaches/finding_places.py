@@ -46,7 +46,7 @@ BREACHES = {
     "P1: No offset of a topic that was recreated": (
         Planted(
             "the group gets the offsets of any topic that has the name", "pyspark_kafka_eos.spark.source.source_group:_of_these_topics",
-            'if here in ("", read):', "if True:",
+            "others[topic] = here", "pass",
         ),
     ),
     GROUP: (

@@ -218,7 +218,7 @@ class Fetcher:
             if not one.given_up:
                 one.took_ms = (runtime.monotonic() - one.sent) * 1000
                 one.answer = answer
-                inbox.put(one)
+                inbox.bring(one)
 
         network.on_loop(lambda: network.send_on_loop(node, request, done))
         return one

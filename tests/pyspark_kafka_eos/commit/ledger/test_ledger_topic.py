@@ -84,8 +84,8 @@ def test_a_start_reads_its_partition_of_the_ledger_once_whatever_else_is_in_it(
     first: list[Any] = []
     real = ledger_reader.read_raw
 
-    def counting(*given: Any) -> Any:
-        read = real(*given)
+    def counting(*given: Any, **more: Any) -> Any:
+        read = real(*given, **more)
         taken.append(len(read.records))
         first.append(given)
         return read
