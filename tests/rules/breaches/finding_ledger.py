@@ -158,7 +158,6 @@ BREACHES = {
             "a new producer id is used before the ledger names it", f"{TOPIC}:Ledger._name",
             "if decision.number > 1:", "if False:",
         ),
-        Planted("a stranger's record stops `verify`", f"{HISTORY}:counted", "if known is None:", "if True:"),
         Planted(
             "nobody is told that the writer is unknown", "pyspark_kafka_eos.commit.start.admission:warnings_of_writers",
             "if view.newest is not None and not view.known and", "if False and",
