@@ -43,20 +43,30 @@ def is_replaced(cluster: Cluster, kind: CoordinatorKind, key: str, asked: int) -
     """Whether more than half of the brokers name another coordinator of the key than broker `asked`. It is found there
     from now on.
     """
-    if len(cluster.network.brokers()) == 1:
-        return False
-    request = cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=[key])
+    return find_coordinators(cluster, kind, [key]).get(key, asked) != asked
+
+
+def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int]:
+    """The broker that more than half of the brokers name as the coordinator of a key, for each key where they do. It is
+    found there from now on. Empty where the cluster has one broker, which nobody can contradict.
+
+    A coordinator that was cut off goes on to tell of ids and of groups what it knew then, so who concludes from that
+    asks for the coordinator by this first.
+    """
+    wanted = sorted(set(keys))
+    if len(cluster.network.brokers()) == 1 or not wanted:
+        return {}
+    request = cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=wanted)
     named = Counter(
-        (found.node_id, found.host, found.port)
+        (found.key, (found.node_id, found.host, found.port))
         for answer in _of_all(cluster, request)
         for found in answer.coordinators
-        if found.error_code == Code.NONE and found.key == key
+        if found.error_code == Code.NONE
     )
-    for place, votes in named.items():
-        if place[0] != asked and 2 * votes > len(cluster.network.brokers()):
-            cluster.take_coordinator(kind, key, place)
-            return True
-    return False
+    most = {key: place for (key, place), votes in named.items() if 2 * votes > len(cluster.network.brokers())}
+    for key in [key for key in wanted if key in most]:
+        cluster.take_coordinator(kind, key, most[key])
+    return {key: most[key][0] for key in wanted if key in most}
 
 
 def _of_all(cluster: Cluster, request: Request) -> list[m.Message]:

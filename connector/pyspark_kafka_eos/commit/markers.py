@@ -222,7 +222,7 @@ class Mender:
                 self._settle_offsets(view.newest, driver_id, group)
             return
         whole = batch_transactional_id(self._ledger.pipeline)
-        views = self._transactions.describe([driver_id, whole])
+        views = self._transactions.describe([driver_id, whole], sure=True)
         # Read again after the coordinator's answer: a marker that was written meanwhile is not missing.
         view = self._ledger.look()
         if view.open is None:

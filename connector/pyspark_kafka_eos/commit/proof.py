@@ -77,7 +77,7 @@ def prove(
     deadline = runtime.monotonic() + settle_ms / 1000
     waiting = list(seals)
     while waiting:
-        views = transactions.describe([seal.transactional_id for seal in waiting])
+        views = transactions.describe([seal.transactional_id for seal in waiting], sure=True)
         again: list[Seal] = []
         verdicts = {seal.slot: _by_coordinator(views[seal.transactional_id], seal) for seal in waiting}
         unproven = [
@@ -132,7 +132,7 @@ def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int, lo
     if not suspects:
         return {}
     # Asked once more behind the leaders' answers: what was ended in between is open nowhere either.
-    views = Transactions(cluster).describe([seal.transactional_id for seal in suspects])
+    views = Transactions(cluster).describe([seal.transactional_id for seal in suspects], sure=True)
     opened = [seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is Outcome.OPEN]
     proofs: dict[int, Proof] = {}
     for seal in opened:

@@ -24,7 +24,7 @@ from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.decision import reinitialize_forgotten
 from pyspark_kafka_eos.commit.ladder import transaction_class
-from pyspark_kafka_eos.commit.ledger.lost import with_every_mending
+from pyspark_kafka_eos.commit.ledger.lost import unnamed_commits, with_every_mending
 from pyspark_kafka_eos.commit.ledger.notes import Began, Ended
 from pyspark_kafka_eos.commit.ledger.reader import LedgerView
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
@@ -177,7 +177,7 @@ class Run:
         self.require_ownership()
         self.ledger.written_by(driver, batch)
         # From here on no older driver can decide; what the ledger contains now stays true.
-        view = self._refuse_displaced(self.ledger.settled())
+        view = self._behind_a_fence()
         if view.newest is None or view.known:
             # What somebody else decides from here on counts for nothing. Beside a decision that is only believed, these
             # are named before this run's own first one.
@@ -231,6 +231,10 @@ class Run:
         after = self.ledger.look()
         if after.newest != before.newest:
             return False
+        if unnamed_commits(after, shown):
+            # A coordinator that was replaced shows an earlier commit than the newest decision names.
+            views = self.transactions.describe(asked, sure=True)
+            shown = {name: views[name].identity for name in ids if views[name].state == "CompleteCommit"}
         after = with_every_mending(self.ledger, after, shown)
         admission.refuse_lost_ledger(self.options, after, batch_id, shown)
         if not self.options.ephemeral:
@@ -355,8 +359,14 @@ class Run:
 
     def read_newest(self) -> None:
         """Read the newest decision; what an older process has open by then is ended first."""
-        view = self._refuse_displaced(self.ledger.settled())
+        view = self._behind_a_fence()
         self.newest, self.newest_ended = view.newest, view.ended
+
+    def _behind_a_fence(self) -> LedgerView:
+        """The ledger where no older driver can decide any more."""
+        # An older one may have decided until the fence, at a leader that took the place of the one that is known.
+        self.ledger.find_leaders()
+        return self._refuse_displaced(self.ledger.settled())
 
     def decided(self, batch_id: int) -> Decision | None:
         """The decision of this batch, where it is the newest one and of this query."""

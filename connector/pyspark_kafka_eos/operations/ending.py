@@ -262,10 +262,12 @@ def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | 
     mender.settle_decision(driver_id, group)
     producer.initialize()
     transactions = Transactions(cluster)
-    batch_was = transactions.describe([batch_id])[batch_id].state
+    batch_was = transactions.describe([batch_id], sure=True)[batch_id].state
     if batch_was != "NotFound":
         # It may hold a decision open in the ledger, which could not be read then.
         transactions.init_producer_id(batch_id, _TIMEOUT_MS)
+    # A run may have decided until the fence, at a leader that took the place of the one that is known.
+    ledger.find_leaders()
     return ledger.newest(settle=True), batch_was
 
 

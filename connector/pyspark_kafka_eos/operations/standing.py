@@ -82,7 +82,7 @@ def newest_decided(cluster: Cluster, ledger: Ledger) -> Decision | None:
         return view.newest
     name = driver_transactional_id(ledger.pipeline)
     whole = batch_transactional_id(ledger.pipeline)
-    views = Transactions(cluster).describe([name, whole])
+    views = Transactions(cluster).describe([name, whole], sure=True)
     # Read again after the coordinator's answer: a decision that was being recorded has its marker by now.
     view = look(ledger)
     mender = Mender(cluster, ledger, 0)
@@ -128,5 +128,6 @@ def _refused(options: SinkOptions, view: LedgerView, shown: Mapping[str, Produce
 
 def _committed(cluster: Cluster, slots: list[str]) -> dict[str, ProducerIdentity]:
     """Those of the ids whose last transaction is committed."""
-    views = Transactions(cluster).describe(slots) if slots else {}
+    # One that was replaced shows an earlier commit than the newest decision names.
+    views = Transactions(cluster).describe(slots, sure=True) if slots else {}
     return {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}

@@ -82,7 +82,7 @@ class NodeNetwork(Network):
         return [self.versions_of(node) for node in self.kafka.brokers]
 
     def any_node(self, but: Collection[int] = ()) -> Node:
-        return self.kafka.brokers[0]
+        return next((each for each in self.kafka.brokers if each not in but), self.kafka.brokers[0])
 
     def brokers(self) -> list[int]:
         return list(self.kafka.brokers)

@@ -26,6 +26,7 @@ from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import codes_of, decisive_code, error_of, no_answer
 from pyspark_kafka_eos.client.definite import Again, Budget, again_or_refuse, until_definite
+from pyspark_kafka_eos.client.every_broker import find_coordinators
 from pyspark_kafka_eos.client.reading.group_offsets import committed_fields
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 from pyspark_kafka_eos.client.requests.fencing import fence_many
@@ -252,9 +253,13 @@ class Transactions:
     # ---- views
 
     def describe(
-        self, transactional_ids: Sequence[str], deadline_ms: float | None = None
+        self, transactional_ids: Sequence[str], deadline_ms: float | None = None, *, sure: bool = False
     ) -> dict[str, TransactionView]:
-        """The coordinators' current states of these ids."""
+        """The coordinators' current states of these ids. `sure`: of the coordinators that most brokers name, for who
+        concludes from a state that it is the last one.
+        """
+        if sure:
+            find_coordinators(self.cluster, CoordinatorKind.TRANSACTION, transactional_ids)
         views: dict[str, TransactionView] = {}
         missing = list(dict.fromkeys(transactional_ids))
         budget = self.cluster.budget(deadline_ms)

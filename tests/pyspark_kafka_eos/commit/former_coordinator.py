@@ -1,0 +1,75 @@
+"""A broker that was the coordinator of transactional ids and of a group, was cut off, and goes on to tell what it knew.
+
+Owns: what it answers. Does not know: what a client concludes.
+What needs an append it cannot do: it answers with a lost connection. Brokers 1 and 3 are the others.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from kafka_core.errors import BrokerUnavailable
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from tests.pyspark_kafka_eos.commit.fakes import World
+from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, NODE
+
+ALL = [CUT_OFF, NODE, 3]
+"""The broker that was cut off is asked first."""
+
+_APPENDS = frozenset(
+    each.API_KEY
+    for each in (m.InitProducerIdRequest, m.EndTxnRequest, m.AddPartitionsToTxnRequest, m.AddOffsetsToTxnRequest)
+)
+
+
+class FormerCoordinator:
+    """From now on broker `CUT_OFF` answers as of now. `told`: how often what it knew was asked for."""
+
+    def __init__(self, world: World) -> None:
+        kafka = world.kafka
+        self.told = 0
+        self._real = kafka.answer
+        self._ids = {name: self._described(name) for name in kafka.ids()}
+        self._groups = deepcopy(kafka.committed)
+        kafka.answer = self._answer  # type: ignore[method-assign]
+        kafka.brokers = list(ALL)
+
+    def _described(self, name: str) -> Any:
+        request = m.DescribeTransactionsRequest(version=0, transactional_ids=[name])
+        return self._real(request).transaction_states[0]  # type: ignore[union-attr]
+
+    def _answer(self, request: Any, node: object = NODE) -> Any:
+        if node != CUT_OFF:
+            return self._real(request, node)
+        if request.API_KEY in _APPENDS:
+            return BrokerUnavailable("the former coordinator cannot append")
+        answer: Any = self._real(request, node)
+        if request.API_KEY == m.FindCoordinatorRequest.API_KEY:
+            for found in answer.coordinators:
+                found.node_id = CUT_OFF
+        elif request.API_KEY == m.DescribeTransactionsRequest.API_KEY:
+            self.told += 1
+            answer.transaction_states = [
+                self._ids.get(each.transactional_id) or self._unknown(each) for each in answer.transaction_states
+            ]
+        elif request.API_KEY == m.OffsetFetchRequest.API_KEY:
+            self.told += 1
+            for group in answer.groups:
+                known = self._groups.get(group.group_id, {})
+                for topic in group.topics:
+                    for part in topic.partitions:
+                        part.committed_offset = known.get(TopicPartition(topic.name, part.partition_index), -1)
+        return answer
+
+    @staticmethod
+    def _unknown(state: Any) -> Any:
+        return type(state)(
+            error_code=int(Code.TRANSACTIONAL_ID_NOT_FOUND), transactional_id=state.transactional_id, transaction_state="",
+            transaction_timeout_ms=0, transaction_start_time_ms=0, producer_id=-1, producer_epoch=-1, topics=[],
+        )  # fmt: skip
+
+
+__all__ = ["ALL", "FormerCoordinator"]

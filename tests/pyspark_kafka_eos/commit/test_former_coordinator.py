@@ -1,0 +1,197 @@
+"""What a former coordinator tells of ids and groups, and what a ledger's former leader does not have, is not the newest.
+
+One broker of three is cut off from the controller. It goes on to name itself, and to answer as things were then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_core.errors import OutcomeUnknown
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.client.requests.ends import EndRequest
+from pyspark_kafka_eos.client.writing.session import SessionState
+from pyspark_kafka_eos.commit.decision import put_decision
+from pyspark_kafka_eos.commit.handover import going_on, phases
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations import decision_checks, standing
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions
+from pyspark_kafka_eos.spark.source.committed_start import committed_start
+from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of
+from tests.pyspark_kafka_eos.commit.former_coordinator import ALL, FormerCoordinator
+from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF
+
+SERVERS = {"kafka.bootstrap.servers": "memory:1"}
+OPTIONS = SinkOptions.parse(
+    {**SERVERS, "pipeline": PIPELINE, "topic": "out", "ledger.topic": LEDGER, "offsets.group": GROUP}
+)
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "broker_settings", lambda *_, **__: {})
+
+
+def committed(world: World, batch_id: int) -> Seal:
+    seal = world.slot(0, {0: 2})
+    world.decide(decision_of([seal], batch_id=batch_id))
+    world.end(seal, commit=True)
+    return seal
+
+
+def start(world: World, batch_id: int) -> PerTask:
+    run = PerTask(Run(world.cluster, OPTIONS, "query"))
+    assert run.start(batch_id) is None
+    return run
+
+
+def process(world: World, run: PerTask, batch_id: int) -> Any:
+    def write(_only: Any) -> list[Seal]:
+        run.plan(batch_id)
+        return [world.slot(0, {0: 2})]
+
+    return run.process(batch_id, write, (), {})
+
+
+def test_an_earlier_commit_that_a_former_coordinator_shows_is_no_decision_that_the_ledger_has_lost(
+    world: World,
+) -> None:
+    committed(world, 0)
+    former = FormerCoordinator(world)
+    committed(world, 1)
+    world.fresh_process()
+
+    start(world, 2)
+
+    assert former.told
+
+
+def test_the_doctor_says_so_too(world: World) -> None:
+    committed(world, 0)
+    FormerCoordinator(world)
+    committed(world, 1)
+    world.fresh_process()
+
+    checks = decision_checks.newest_decision(world.cluster, OPTIONS)
+
+    assert [each.status for each in checks if each.status == "fail"] == []
+
+
+def test_a_decision_that_is_open_is_not_called_made_by_the_commit_before_it(world: World) -> None:
+    """Version 2 ends a transaction under the next epoch, under which the next one begins."""
+    seal = world.slot(0)
+    driver = world.decide(decision_of([seal], batch_id=0))
+    world.end(seal, commit=True)
+    FormerCoordinator(world)
+    seals = [world.slot(0)]
+    if driver.session.state is not SessionState.READY:
+        driver.initialize()
+    world.decide(decision_of(seals, batch_id=1), driver, commit=False)
+
+    world.fresh_process()
+    made = standing.newest_decided(world.cluster, world.ledger)
+    assert made is not None and made.batch_id == 0
+
+    world.fresh_process()
+    world.mender.settle_decision(DRIVER, GROUP)
+    newest = world.ledger.look().newest
+    assert newest is not None and newest.batch_id == 0
+
+
+@pytest.mark.parametrize("group", ["moved on", "new"])
+def test_a_query_begins_where_its_group_is_not_where_a_former_coordinator_had_it(world: World, group: str) -> None:
+    world.kafka.commit_offsets("moved on", {SOURCE: 5})
+    former = FormerCoordinator(world)
+    world.kafka.commit_offsets(group, {SOURCE: 900})
+    world.fresh_process()
+    options = SourceOptions.parse(
+        {
+            **SERVERS,
+            "subscribe": "source",
+            "startingOffsets": "group",
+            "kafka.group.id": group,
+            "kafka.auto.offset.reset": "latest",
+        }
+    )
+
+    assert committed_start(Offsets(world.cluster), options, [SOURCE]).offsets == {SOURCE: 900}
+    assert not former.told
+
+
+def test_a_batch_that_an_older_run_decides_until_the_fence_is_seen_behind_it(world: World) -> None:
+    """The ledger's leader is replaced without noticing between the start's first look and its fence."""
+    older = start(world, 0)
+    assert process(world, older, 0) is not None
+    older.plan(1)
+    seal = world.slot(0, {0: 2})
+    run = older.run
+    world.fresh_process()
+    world.kafka.brokers = list(ALL)
+
+    def decide() -> None:
+        world.kafka.cut_off(world.where)
+        topic = world.cluster._topics[LEDGER]
+        leaders, epochs = list(topic.leaders), list(topic.epochs)
+        leaders[world.where.partition], epochs[world.where.partition] = CUT_OFF, 0
+        world.cluster._topics[LEDGER] = replace(topic, leaders=tuple(leaders), epochs=tuple(epochs))
+        put_decision(run.producer, run.ledger, run.decision(1, [seal], ()), GROUP, {})
+        run.producer.commit()
+        assert seal.identity is not None
+        end = EndRequest(seal.transactional_id, seal.identity, True, seal.transaction_version)
+        assert run.transactions.end_many([end])[0].definite
+
+    world.kafka.fault("InitProducerId", decide, matches=lambda request: request.transactional_id == DRIVER)
+    newer = PerTask(Run(world.cluster, OPTIONS, "query"))
+
+    assert newer.start(1) is not None, "the batch is decided, so it is ended"
+
+    assert len(world.shown(OUTPUT[0])) == 4
+
+
+@pytest.fixture
+def process_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process of the batch is another one, on the world's cluster."""
+    monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_, **__: world.cluster))
+    monkeypatch.setattr(going_on, "remembered", lambda *_: None, raising=False)
+
+
+def another_process(world: World) -> None:
+    world.fresh_process()
+    going_on._memory().runs.clear()
+
+
+@pytest.mark.usefixtures("process_memory")
+def test_what_is_decided_is_not_given_up_where_the_ledgers_former_leader_is_asked_first(world: World) -> None:
+    def written(batch_id: int) -> tuple[Any, list[Seal]]:
+        another_process(world)
+        _, handed = phases.begin(world.cluster, OPTIONS, "query", batch_id, ())
+        seals = [world.slot(number, {0: 1}) for number in range(2)]
+        another_process(world)
+        return handed, seals
+
+    handed, seals = written(0)
+    phases.finish(world.cluster, OPTIONS, handed, seals, (), {})
+    handed, seals = written(1)
+    world.kafka.cut_off(world.where)
+    world.fresh_process()
+    lost = world.kafka.fault(
+        "EndTxn", "drop-request", times=10**6, matches=lambda request: request.transactional_id == f"{PIPELINE}:1"
+    )
+    with pytest.raises(OutcomeUnknown):
+        phases.finish(world.cluster, OPTIONS, handed, seals, (), {})
+    assert lost.fired
+    lost.times = lost.fired
+    another_process(world)
+    world.kafka.brokers = list(ALL)
+    world.fresh_process()
+
+    assert not phases.give_up(OPTIONS, handed, seals, "the commit failed")
+
+    assert world.state(f"{PIPELINE}:1") == "Ongoing"
