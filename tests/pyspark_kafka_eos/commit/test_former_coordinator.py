@@ -1,4 +1,4 @@
-"""What a former coordinator tells of ids and groups, and what a ledger's former leader does not have, is not the newest.
+"""What a former coordinator tells of ids and groups is not the newest, nor what a former leader of the ledger has.
 
 One broker of three is cut off from the controller. It goes on to name itself, and to answer as things were then.
 """
@@ -21,12 +21,12 @@ from pyspark_kafka_eos.commit.handover import going_on, phases
 from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.model import Seal
-from pyspark_kafka_eos.operations import decision_checks, standing
+from pyspark_kafka_eos.operations import decision_checks, ending, standing
 from pyspark_kafka_eos.options import SinkOptions, SourceOptions
 from pyspark_kafka_eos.spark.source.committed_start import committed_start
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of
 from tests.pyspark_kafka_eos.commit.former_coordinator import ALL, FormerCoordinator
-from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF
+from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, Fault
 
 SERVERS = {"kafka.bootstrap.servers": "memory:1"}
 OPTIONS = SinkOptions.parse(
@@ -125,8 +125,11 @@ def test_a_query_begins_where_its_group_is_not_where_a_former_coordinator_had_it
     assert not former.told
 
 
-def test_a_batch_that_an_older_run_decides_until_the_fence_is_seen_behind_it(world: World) -> None:
-    """The ledger's leader is replaced without noticing between the start's first look and its fence."""
+@pytest.fixture
+def deciding(world: World) -> Fault:
+    """An older run has batch 1 sealed. The next start's fence comes behind its decision, and between that start's first
+    look and its fence the ledger's leader was replaced without noticing.
+    """
     older = start(world, 0)
     assert process(world, older, 0) is not None
     older.plan(1)
@@ -147,12 +150,23 @@ def test_a_batch_that_an_older_run_decides_until_the_fence_is_seen_behind_it(wor
         end = EndRequest(seal.transactional_id, seal.identity, True, seal.transaction_version)
         assert run.transactions.end_many([end])[0].definite
 
-    world.kafka.fault("InitProducerId", decide, matches=lambda request: request.transactional_id == DRIVER)
+    return world.kafka.fault("InitProducerId", decide, matches=lambda request: request.transactional_id == DRIVER)
+
+
+def test_a_batch_that_an_older_run_decides_until_the_fence_is_seen_behind_it(world: World, deciding: Fault) -> None:
     newer = PerTask(Run(world.cluster, OPTIONS, "query"))
 
     assert newer.start(1) is not None, "the batch is decided, so it is ended"
 
+    assert deciding.fired == 1
     assert len(world.shown(OUTPUT[0])) == 4
+
+
+def test_an_operators_command_sees_it_behind_its_fence(world: World, deciding: Fault) -> None:
+    newest, _ = ending.take_over(world.cluster, world.ledger, GROUP)
+
+    assert deciding.fired == 1
+    assert newest is not None and newest.batch_id == 1
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Breaches of: one broker of several that hangs, is elsewhere, or is of another version (findings C1 to C10)."""
+"""Breaches of: one broker of several that hangs, is elsewhere, or is of another version (findings C1 to C12)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BREACHES = {
         ),
         Planted(
             "any broker's word moves a coordinator",
-            "pyspark_kafka_eos.client.every_broker:is_replaced",
+            "pyspark_kafka_eos.client.every_broker:find_coordinators",
             "2 * votes > len(cluster.network.brokers())",
-            "votes > 0",
+            "votes == 1",
         ),
     ),
     "C10: An end that a former": (
@@ -51,6 +51,52 @@ BREACHES = {
             f"{CLUSTER}:Cluster.forget_coordinator",
             "self._left[kind, key] = found[0]",
             "pass",
+        ),
+    ),
+    "C11: What a former coordinator tells": (
+        Planted(
+            "an earlier commit is a decision that the ledger has lost",
+            "pyspark_kafka_eos.commit.run:Run._refuse_lost_ledger",
+            "describe(asked, sure=True)",
+            "describe(asked)",
+        ),
+        Planted(
+            "the same, by doctor",
+            "pyspark_kafka_eos.operations.standing:_committed",
+            "describe(slots, sure=True)",
+            "describe(slots)",
+        ),
+        Planted(
+            "the commit before it made an open decision",
+            "pyspark_kafka_eos.commit.markers:Mender.settle_decision",
+            "describe([driver_id, whole], sure=True)",
+            "describe([driver_id, whole])",
+        ),
+        Planted(
+            "the same, by a command",
+            "pyspark_kafka_eos.operations.standing:newest_decided",
+            "describe([name, whole], sure=True)",
+            "describe([name, whole])",
+        ),
+        Planted(
+            "a query begins where its group was",
+            "pyspark_kafka_eos.spark.source.committed_start:committed_start",
+            "find_coordinators(offsets.cluster, CoordinatorKind.GROUP, [group])",
+            "pass",
+        ),
+    ),
+    "C12: Behind a fence": (
+        Planted(
+            "a run reads the ledger at the leader that it knew",
+            "pyspark_kafka_eos.commit.run:Run._behind_a_fence",
+            "self.ledger.find_leaders()",
+            "pass",
+        ),
+        Planted(
+            "an operator's command does",
+            "pyspark_kafka_eos.operations.ending:take_over",
+            "ledger.find_leaders()\n    return",
+            "return",
         ),
     ),
     "C9: A topic that one broker lacks": (
