@@ -30,6 +30,12 @@ BREACHES = {
             "2 * votes > len(cluster.network.brokers())",
             "votes == 1",
         ),
+        Planted(
+            "whoever fences is taken for replaced",
+            "pyspark_kafka_eos.client.every_broker:is_replaced",
+            "!= asked",
+            "> 0",
+        ),
     ),
     "C10: An end that a former": (
         Planted(
