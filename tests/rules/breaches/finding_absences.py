@@ -66,7 +66,7 @@ BREACHES = {
         ),
         Planted(
             "an abort by hand reads the ledger from the leader that the first broker names", f"{ENDING}:take_over",
-            "ledger.find_leaders()", "",
+            "ledger.find_leaders()\n    mender", "mender",
         ),
     ),
     TOPIC: (

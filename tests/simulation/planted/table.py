@@ -64,7 +64,7 @@ BUGS = (
     ),
     Bug(
         "the ledger is not read again behind the fence", f"{RUN}.take_over",
-        "view = self._refuse_displaced(self.ledger.settled())", "view = view",
+        "view = self._behind_a_fence()", "view = view",
         takes_back="DESIGN: the second reading comes after the fence", recipe="a zombie decides while its successor waits for the fence",
     ),
     Bug(
