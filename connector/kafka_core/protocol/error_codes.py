@@ -164,8 +164,8 @@ _LEADER: dict[Code, Action] = {
 }
 
 _OVERRIDES: dict[int, dict[Code, Action]] = {
-    # KIP-207: a new leader has not established its high watermark yet.
-    m.ListOffsetsRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.RETRY},
+    # KIP-207: a new leader has not established its high watermark yet. One that was cut off before goes on to say so.
+    m.ListOffsetsRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.REDISCOVER},
     # For every reader of a log. CORRUPT_MESSAGE: another replica may lead by the next try; the reader's time
     # limit ends the retries. OFFSET_NOT_AVAILABLE as for ListOffsets. The meaning of OFFSET_OUT_OF_RANGE
     # depends on where the log begins and ends.
@@ -219,6 +219,8 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.CORRUPT_MESSAGE: Action.RETRY,
         Code.NOT_ENOUGH_REPLICAS: Action.RETRY,
         Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Action.RETRY,
+        # A leader that was cut off goes on to append, and has nothing replicated.
+        Code.REQUEST_TIMED_OUT: Action.REDISCOVER,
         # The broker already has exactly these sequences: the first sending was written (idempotent producer,
         # rule of the last five batches). Its offset is in the answer if the broker still has it.
         Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,

@@ -214,7 +214,7 @@ def _lost(
 def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Leftover]:
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
     view = look(ledger)
-    return find_leftovers(cluster, pipeline, view.newest, ended=view.ended, look=ledger.look)
+    return find_leftovers(cluster, pipeline, view.newest, ended=view.ended, look=ledger.look_anew)
 
 
 def _filtered(found: dict[str, list[Leftover]], wanted: Callable[[Leftover], bool]) -> dict[str, list[Leftover]]:

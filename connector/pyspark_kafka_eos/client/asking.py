@@ -26,7 +26,7 @@ from pyspark_kafka_eos.client.definite import (
     T,
     until_definite,
 )
-from pyspark_kafka_eos.client.every_broker import is_replaced
+from pyspark_kafka_eos.client.every_broker import Doubt, is_replaced
 from pyspark_kafka_eos.client.net.network import Node
 from pyspark_kafka_eos.client.wire.versions import Request
 
@@ -46,7 +46,7 @@ def ask_coordinator(
     looked up again. Where it says that the caller is fenced, and most brokers name another coordinator, that one's
     word counts: one that was cut off knows nobody who began after that.
     """
-    budget = Budget(deadline_ms)
+    budget, doubt = Budget(deadline_ms), Doubt(cluster, kind)
 
     def attempt() -> T | Again:
         asked = -1
@@ -64,6 +64,8 @@ def ask_coordinator(
             return Again(str(error), error=error)
         if isinstance(found, Again) and found.moved:
             cluster.forget_coordinator(kind, key)
+        elif isinstance(found, Again):
+            doubt.asked_to_wait([key])
         return found
 
     return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=cluster.pause, pause_ms=pause_ms)
@@ -85,7 +87,7 @@ def ask_coordinators(
     """
     found: dict[str, T] = {}
     missing = list(dict.fromkeys(keys))
-    budget = Budget(deadline_ms)
+    budget, doubt = Budget(deadline_ms), Doubt(cluster, kind)
 
     def attempt() -> dict[str, T] | Again:
         nodes = cluster.coordinators(kind, missing, connections=connections, timeout_ms=budget.left_ms)
@@ -106,6 +108,7 @@ def ask_coordinators(
             if judged.moved:
                 cluster.forget_coordinator(kind, key)
         missing[:] = [key for key in missing if key not in found]
+        doubt.asked_to_wait(missing)
         return last if missing else found
 
     def give_up(last: Again) -> dict[str, T]:

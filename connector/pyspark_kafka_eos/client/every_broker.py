@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from kafka_core import runtime
 from kafka_core.errors import ExactlyOnceError
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
@@ -24,6 +25,11 @@ from pyspark_kafka_eos.client.wire.versions import Request
 
 _PATIENCE_MS = 2_000
 """How long one broker may take. Half fails a busy one; a broker that is down costs each round as much."""
+
+_FIRST_DOUBT_S = 1.0
+"""How long a coordinator may ask for patience before the others are asked. Markers take milliseconds, a log that is
+loaded seconds. With half, a busy cluster is asked for nothing; double is waited behind a broker that was cut off.
+"""
 
 
 def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
@@ -67,6 +73,27 @@ def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[st
     for key in [key for key in wanted if key in most]:
         cluster.take_coordinator(kind, key, most[key])
     return {key: most[key][0] for key in wanted if key in most}
+
+
+class Doubt:
+    """Whether coordinators that go on asking for patience are still theirs: all brokers are asked behind the first
+    second, and each time after double the wait.
+
+    One that was cut off goes on to answer REQUEST_TIMED_OUT or CONCURRENT_TRANSACTIONS: it can have nothing replicated.
+    """
+
+    def __init__(self, cluster: Cluster, kind: CoordinatorKind) -> None:
+        self._cluster, self._kind = cluster, kind
+        self._wait_s = _FIRST_DOUBT_S
+        self._due_s = runtime.monotonic() + self._wait_s
+
+    def asked_to_wait(self, keys: Iterable[str]) -> None:
+        """The coordinators of these keys have asked for patience again."""
+        if runtime.monotonic() < self._due_s:
+            return
+        find_coordinators(self._cluster, self._kind, keys)
+        self._wait_s *= 2
+        self._due_s = runtime.monotonic() + self._wait_s
 
 
 def _of_all(cluster: Cluster, request: Request) -> list[m.Message]:

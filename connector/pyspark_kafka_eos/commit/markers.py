@@ -34,6 +34,7 @@ from kafka_core.errors import AuthorizationFailed, OutcomeUnknown
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.reading.offsets import Offsets
 from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.producer_states import States
@@ -105,6 +106,7 @@ class Mender:
         left = [seal for seal in seals if seal.identity is not None]
         deadline, pause, mended = runtime.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
         views: dict[str, TransactionView] = {}
+        sure = False
         while left:
             states = states_of(self._cluster, partitions_of(left), left)
             if states is None:
@@ -123,19 +125,27 @@ class Mender:
                         "slots": tuple(seal.slot for seal in left),
                     },
                 )
-            for seal in left:
-                # This answer of the coordinator is older than the leaders' answers. In the other order,
-                # markers that are written in between would look as if they were missing.
-                view = views.get(seal.transactional_id)
-                if view is None or seal.slot in mended or _at_work(view, seal):
-                    continue
+            # The coordinators' answers are older than the leaders'. In the other order, markers that are written in
+            # between would look as if they were missing.
+            missing = [
+                seal
+                for seal in left
+                if seal.transactional_id in views
+                and seal.slot not in mended
+                and not _at_work(views[seal.transactional_id], seal)
+            ]
+            for seal in missing if sure else ():
                 assert seal.identity is not None
-                if not self._mend(seal, view, parts[seal.slot], commit):
+                if not self._mend(seal, views[seal.transactional_id], parts[seal.slot], commit):
                     raise stranded(seal.transactional_id, seal.identity, parts[seal.slot])
                 mended.add(seal.slot)
             self._cluster.pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
-            views = self._transactions.describe([seal.transactional_id for seal in left])
+            # A coordinator that was replaced does not know of the transaction, a leader that was not of its marker.
+            sure = bool(missing)
+            if sure:
+                ask_every_broker(self._cluster, {where.topic for where in partitions_of(missing)})
+            views = self._transactions.describe([seal.transactional_id for seal in left], sure=sure)
         return bool(mended)
 
     def _mend(self, seal: Seal, view: TransactionView, partitions: Collection[TopicPartition], commit: bool) -> bool:
@@ -317,7 +327,7 @@ class Mender:
         seals = [seal for seal in decision.seals if seal.identity is not None and seal.identity not in kept]
         return any(
             proof.verdict is Outcome.COMMITTED or proof.lost
-            for proof in prove(self._cluster, seals, look=self._ledger.look).values()
+            for proof in prove(self._cluster, seals, look=self._ledger.look_anew).values()
         )
 
     def _open_with(self, decision: Decision) -> dict[TopicPartition, int]:

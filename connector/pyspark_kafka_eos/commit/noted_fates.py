@@ -39,7 +39,8 @@ def by_the_notes(
     cluster: Cluster, look: Look, seal: Seal, fates: Mapping[TopicPartition, Fate]
 ) -> dict[TopicPartition, Fate]:
     """The fates of a sealed transaction, completed from the newest notes of its id where its logs no longer show them.
-    Asks nothing where there are none."""
+    Asks nothing where the logs do. `look`: by leaders that every broker was asked for.
+    """
     if not UNSAID & set(fates.values()):
         return dict(fates)
     view = look()

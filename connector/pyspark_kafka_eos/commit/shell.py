@@ -241,7 +241,7 @@ class CommitShell:
     def _proven(self, seals: Sequence[Seal]) -> Sequence[ev.Event]:
         # Metadata that name leaders who can know of what was sealed; without a request where they are known.
         absence.present(self._run.cluster, places_of(seals))
-        look = self._run.ledger.look
+        look = self._run.ledger.look_anew
         proofs = prove(self._run.cluster, seals, by_log=self._led_anew(seals), look=look)
         # The coordinator has no answer and no partition has a marker, but all records are there: decided, so commit
         # them.

@@ -101,7 +101,7 @@ def commit(
     if not view.believed:
         Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
     found = _chosen(
-        find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look),
+        find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look_anew),
         ids,
         ledger.pipeline,
     )
@@ -200,7 +200,7 @@ def _end_undecided(
     decision, batch_was = take_over(cluster, ledger, group)
     view = ledger.look()
     found = _chosen(
-        find_leftovers(cluster, ledger.pipeline, decision, ended=view.ended, look=ledger.look),
+        find_leftovers(cluster, ledger.pipeline, decision, ended=view.ended, look=ledger.look_anew),
         ids,
         ledger.pipeline,
     )
@@ -228,7 +228,7 @@ def _end_undecided(
 
 def _refused(cluster: Cluster, ledger: Ledger, view: LedgerView, ids: Collection[str], *, fence: bool) -> list[Done]:
     """The answers where nobody can tell what is decided: no id is taken over, and nothing is ended."""
-    found = find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look)
+    found = find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look_anew)
     done = []
     for each in _chosen(found, ids, ledger.pipeline):
         if each.seal is not None and each.verdict is Outcome.UNKNOWN:

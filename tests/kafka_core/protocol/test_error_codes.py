@@ -12,6 +12,7 @@ INIT = m.InitProducerIdRequest.API_KEY
 ADD = m.AddPartitionsToTxnRequest.API_KEY
 OFFSETS = m.TxnOffsetCommitRequest.API_KEY
 END = m.EndTxnRequest.API_KEY
+LIST_OFFSETS = m.ListOffsetsRequest.API_KEY
 PRODUCE = m.ProduceRequest.API_KEY
 COORDINATED = (INIT, ADD, m.AddOffsetsToTxnRequest.API_KEY, OFFSETS)
 EVERY_API = tuple(m.HIGHEST)
@@ -134,9 +135,15 @@ def test_a_partition_that_the_coordinator_does_not_know_yet_is_asked_again() -> 
         assert action_for(ADD, code) is Action.RETRY
 
 
-@pytest.mark.parametrize(
-    "code", [Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.REQUEST_TIMED_OUT]
-)
+@pytest.mark.parametrize("code", [Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
 def test_a_produce_whose_fate_is_open_is_sent_again(code: Code) -> None:
     """Rule: seed 000 §4 (at least once): uncertain is retried; the sequences make it exactly once."""
     assert action_for(PRODUCE, code) is Action.RETRY
+
+
+@pytest.mark.parametrize(
+    ("api_key", "code"), [(PRODUCE, Code.REQUEST_TIMED_OUT), (LIST_OFFSETS, Code.OFFSET_NOT_AVAILABLE)]
+)
+def test_a_leader_that_was_cut_off_is_not_asked_for_ever(api_key: int, code: Code) -> None:
+    """Rule: seed 000 §4 (at least once). It has nothing replicated, and no high watermark."""
+    assert action_for(api_key, code) is Action.REDISCOVER

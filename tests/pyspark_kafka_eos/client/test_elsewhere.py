@@ -49,6 +49,8 @@ class Frozen:
     fencing: set[int] = field(default_factory=set)
     behind: set[int] = field(default_factory=set)
     """Cut off before the topics were created, and before the newest producers began."""
+    patience: dict[int, Code] = field(default_factory=dict)
+    """With what a coordinator goes on asking for patience."""
 
     @property
     def fences(self) -> set[int]:
@@ -119,6 +121,8 @@ class Frozen:
 
     def answer(self, node: int, request: Any) -> Any:
         api = m.api_name(request.API_KEY)
+        if node in self.patience and api in ("AddOffsetsToTxn", "EndTxn", "InitProducerId"):
+            return SimpleNamespace(error_code=int(self.patience[node]), producer_id=-1, producer_epoch=-1)
         if api == "FindCoordinator":
             known = node if node in self.behind else self.in_charge
             found = [
@@ -365,6 +369,45 @@ def test_who_coordinates_now_is_asked_of_another_broker_than_the_one_that_is_lef
 
     assert cluster.coordinator(CoordinatorKind.TRANSACTION, "pipe:0") == 2
     assert brokers.asked == [(2, "FindCoordinator")]
+
+
+@pytest.mark.parametrize("code", [Code.CONCURRENT_TRANSACTIONS, Code.REQUEST_TIMED_OUT])
+def test_a_former_coordinator_that_goes_on_asking_for_patience_is_left_behind_a_second(
+    brokers: Frozen, cluster: Cluster, code: Code
+) -> None:
+    """It can have nothing replicated. Its word was waited for until the transaction had timed out at its successor."""
+    brokers.slow_s, brokers.moved_s, brokers.behind, brokers.patience = 0.0, 0.0, {1}, {1: code}
+    transactions, began_s = Transactions(cluster), brokers.now_s
+
+    transactions.add_offsets("pipe:0", ProducerIdentity(7, 1), "group")
+    assert 1 <= brokers.now_s - began_s < 1.1
+    assert brokers.done[-1] == (2, "AddOffsetsToTxn")
+
+    fenced_s = brokers.now_s
+    assert transactions.fence(["pipe:1"], 60_000) == {"pipe:1": ProducerIdentity(7, 1)}
+    assert 1 <= brokers.now_s - fenced_s < 1.1
+
+
+@pytest.mark.parametrize("code", [Code.CONCURRENT_TRANSACTIONS, Code.REQUEST_TIMED_OUT])
+def test_the_end_of_a_transaction_is_asked_of_its_successor_too(brokers: Frozen, cluster: Cluster, code: Code) -> None:
+    brokers.slow_s, brokers.moved_s, brokers.behind, brokers.patience = 0.0, 0.0, {1}, {1: code}
+
+    (answer,) = end_many(cluster, [EndRequest("pipe:0", ProducerIdentity(7, 0), True, 2)])
+
+    assert answer.definite
+    assert brokers.done[-1] == (2, "EndTxn")
+
+
+def test_a_coordinator_that_asks_for_patience_and_is_not_replaced_is_doubted_more_and_more_seldom(
+    brokers: Frozen, cluster: Cluster
+) -> None:
+    brokers.slow_s, brokers.patience = 0.0, {1: Code.CONCURRENT_TRANSACTIONS}
+
+    (answer,) = end_many(cluster, [EndRequest("pipe:0", ProducerIdentity(7, 0), True, 2)], 20_000)
+
+    assert not answer.definite
+    assert answer.reason
+    assert [each for each in brokers.done if each == (2, "FindCoordinator")] == [(2, "FindCoordinator")] * 4
 
 
 def test_a_former_coordinator_that_knows_nothing_of_a_transaction_does_not_end_the_asking(

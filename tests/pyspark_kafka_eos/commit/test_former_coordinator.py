@@ -18,7 +18,9 @@ from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.writing.session import SessionState
 from pyspark_kafka_eos.commit.decision import put_decision
 from pyspark_kafka_eos.commit.handover import going_on, phases
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.proof import prove
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations import decision_checks, ending, standing
@@ -103,6 +105,45 @@ def test_a_decision_that_is_open_is_not_called_made_by_the_commit_before_it(worl
     world.mender.settle_decision(DRIVER, GROUP)
     newest = world.ledger.look().newest
     assert newest is not None and newest.batch_id == 0
+
+
+def test_a_transaction_that_is_open_is_not_proven_committed_by_the_commit_before_it(world: World) -> None:
+    committed(world, 0)
+    FormerCoordinator(world)
+    seal = world.slot(0)
+    world.fresh_process()
+
+    assert prove(world.cluster, [seal])[0].verdict is Outcome.OPEN
+
+
+def test_a_late_marker_is_waited_for_where_a_former_coordinator_does_not_know_the_transaction(world: World) -> None:
+    """It was called one that no client can write: a decision that is broken, for a person to repair."""
+    former = FormerCoordinator(world)
+    seal = world.slot(0)
+    world.decide(decision_of([seal]))
+    late = world.kafka.forget_marker(OUTPUT[0], late=True)
+    world.end(seal, commit=True)
+    world.fresh_process()
+    world.kafka.at_pause(lambda: None)
+    world.kafka.at_pause(lambda: None)
+    world.kafka.at_pause(world.kafka.release_markers)
+
+    assert not world.mender.await_markers([seal], commit=True)
+
+    assert former.told
+    assert late.fired
+
+
+def test_a_marker_that_a_former_leader_does_not_have_is_not_missing(world: World) -> None:
+    """It was written again, and waited for at the same broker for 30 s: OutcomeUnknown."""
+    seal = world.slot(0)
+    world.decide(decision_of([seal]))
+    world.kafka.cut_off(OUTPUT[0])
+    world.end(seal, commit=True)
+    world.kafka.brokers = list(ALL)
+    world.fresh_process()
+
+    assert not world.mender.await_markers([seal], commit=True)
 
 
 @pytest.mark.parametrize("group", ["moved on", "new"])

@@ -21,7 +21,7 @@ from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client import elsewhere
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, until_definite
-from pyspark_kafka_eos.client.every_broker import is_replaced
+from pyspark_kafka_eos.client.every_broker import Doubt, is_replaced
 from pyspark_kafka_eos.client.wire.versions import Build
 
 CONNECTIONS = 4
@@ -87,7 +87,7 @@ def end_many(
     handed_over = False
     answers: list[EndAnswer | None] = [None] * len(requests)
     waiting = list(range(len(requests)))
-    budget = cluster.budget(deadline_ms)
+    budget, doubt = cluster.budget(deadline_ms), Doubt(cluster, CoordinatorKind.TRANSACTION)
 
     def attempt() -> list[EndAnswer | None] | Again:
         nonlocal handed_over
@@ -106,6 +106,7 @@ def end_many(
             replaced: dict[int, bool] = {}
             for index, answer in zip(waiting, found, strict=True):
                 answers[index] = _read_end(cluster, requests[index], answer, replaced)
+            doubt.asked_to_wait(requests[i].transactional_id for i in waiting if answers[i] is None)
         except BrokerUnavailable as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 -- no error proves anything about what was sent before

@@ -166,6 +166,11 @@ class Ledger:
         """
         return self._places.look(lag_ms)
 
+    def look_anew(self) -> LedgerView:
+        """`look` at the newest leaders that any broker names: for who concludes from a note that it is not there."""
+        self.find_leaders()
+        return self.look()
+
     def mended(self) -> set[tuple[str, ProducerIdentity]]:
         """Every mending of this pipeline that the ledger has a note of, however old: the whole topic is read."""
         known = self.producer_ids

@@ -15,6 +15,7 @@ from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
 from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, FakeRun, World, decision_of
+from tests.pyspark_kafka_eos.commit.former_coordinator import ALL
 from tests.pyspark_kafka_eos.commit.node_log import NodeLog
 from tests.pyspark_kafka_eos.commit.test_shell_repair import Replaying, resume
 
@@ -88,7 +89,7 @@ def proof_of(world: World, seal: Seal) -> Proof:
     """By a process that remembers nothing, under a coordinator that does not either."""
     world.transactions.init_producer_id(seal.transactional_id, 60_000)
     world.fresh_process()
-    return prove(world.cluster, [seal], look=world.ledger.look)[seal.slot]
+    return prove(world.cluster, [seal], look=world.ledger.look_anew)[seal.slot]
 
 
 @LOSSES
@@ -107,6 +108,24 @@ def test_what_a_mending_committed_is_committed_although_its_log_is_gone(world: W
     lose(world)
 
     assert proof_of(world, seal) == Proof(Outcome.COMMITTED)
+
+
+@LOSSES
+@pytest.mark.parametrize("point", ["before-mend", "mend-added"])
+def test_a_former_leader_of_the_ledger_that_lacks_the_note_or_its_end_is_not_the_one_that_is_asked(
+    world: World, lose: Lose, point: str
+) -> None:
+    """Its records are committed: without the note nobody shows it, without its end a person had to decide."""
+    seal = torn(world)
+    crash_points.arm(point, 1, lambda: world.kafka.cut_off(world.where))
+    mended(world, seal)
+    crash_points.arm("")
+    lose(world)
+    world.kafka.brokers = list(ALL)
+    world.transactions.init_producer_id(seal.transactional_id, 60_000)
+    world.fresh_process()
+
+    assert prove(world.cluster, [seal], look=world.ledger.look_anew)[seal.slot] == Proof(Outcome.COMMITTED)
 
 
 @LOSSES
@@ -178,7 +197,7 @@ def test_a_decided_slot_whose_topic_went_while_it_was_open_counts_as_aborted(wor
         world.kafka.create("out", len(OUTPUT))
     world.fresh_process()
 
-    assert prove(world.cluster, [seal], look=world.ledger.look)[0] == Proof(Outcome.ABORTED, unseen=True)
+    assert prove(world.cluster, [seal], look=world.ledger.look_anew)[0] == Proof(Outcome.ABORTED, unseen=True)
 
 
 def test_such_a_slot_is_aborted_and_written_into_the_new_topic(world: World) -> None:
