@@ -42,8 +42,14 @@ PHASES: Mapping[str, Faults] = {
     "a restart": at({"after-decision": [KILL]}),
     "a repair": at({"before-end": [frozen(30)]}),
     "a mending": at({"before-decision": [forgotten(OUTPUT)]}),
+    "a later restart": at({("after-decision", 2): [KILL]}),
 }
-"""What is going on, by what strikes two batches beside the lie."""
+"""What is going on, by what strikes the batches beside the lie."""
+
+BATCHES = {"a later restart": 3}
+"""How many batches a phase has, two where nothing is said. With three, there is a commit before the one that counts,
+which a broker that was cut off goes on to show.
+"""
 
 READERS: Mapping[str, Callable[[Scene, Reading], None]] = {"a source's planning": query, "verify": verify}
 """Who reads meanwhile, as a phase of its own."""
@@ -125,7 +131,7 @@ def requests_of(phase: str, scope: str, version: int) -> int:
         _begin(phase, scene)
         scene.at_requests(sent)
 
-    play(1, counted, scope=scope, transaction_version=version)
+    play(1, counted, scope=scope, transaction_version=version, batches=BATCHES.get(phase, 2))
     return count
 
 
@@ -148,7 +154,8 @@ def play_cell(cell: Cell) -> tuple[Outcome, bool]:
         reading = _begin(cell.phase, scene)
         at_request(cell.request, does)(scene)
 
-    outcome = play(1, faults, scope=cell.scope, transaction_version=cell.version)
+    batches = BATCHES.get(cell.phase, 2)
+    outcome = play(1, faults, scope=cell.scope, transaction_version=cell.version, batches=batches)
     told = [error for error in outcome.errors if error.partition(":")[0] in TELL_SOMEBODY]
     return replace(
         outcome, problems=[*outcome.problems, *told, *reading.wrong], errors=[*outcome.errors, *reading.errors]
@@ -161,7 +168,8 @@ INTRODUCTION = """\
 # The sweep of lies
 
 Three brokers, and a lie from the moment in which one request is sent, of two batches: undisturbed, with the driver killed behind
-its decision, with a decided slot to repair, with a forgotten marker to mend; with a query of the product's source that reads the output
+its decision, with a decided slot to repair, with a forgotten marker to mend; of three batches with the driver killed behind the second decision; of two
+with a query of the product's source that reads the output
 meanwhile, four offsets at a time, and with `verify` again and again. Both scopes, both transaction versions. The lie is over after some
 seconds. Played in virtual time on the embedded cluster, whose logs' bytes the judge of [the simulation](../docs/design/simulation.md) reads.
 Made by `python -m tests.simulation.lies --write` on {day}.

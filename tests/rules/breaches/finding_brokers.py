@@ -1,4 +1,4 @@
-"""Breaches of: one broker of several that hangs, is elsewhere, or is of another version (findings C1 to C12)."""
+"""Breaches of: one broker of several that hangs, is elsewhere, or is of another version (findings C1 to C13)."""
 
 from __future__ import annotations
 
@@ -103,6 +103,66 @@ BREACHES = {
             "pyspark_kafka_eos.operations.ending:take_over",
             "ledger.find_leaders()\n    return",
             "return",
+        ),
+    ),
+    "C13: A coordinator that goes on": (
+        Planted(
+            "one that asks for patience is never left",
+            "pyspark_kafka_eos.client.asking:ask_coordinator",
+            "doubt.asked_to_wait([key])",
+            "pass",
+        ),
+        Planted(
+            "of many ids none is looked for elsewhere",
+            "pyspark_kafka_eos.client.asking:ask_coordinators.attempt",
+            "doubt.asked_to_wait(missing)",
+            "pass",
+        ),
+        Planted(
+            "an end is asked of the former one for ever",
+            "pyspark_kafka_eos.client.requests.ends:end_many.attempt",
+            "doubt.asked_to_wait(requests[i].transactional_id for i in waiting if answers[i] is None)",
+            "pass",
+        ),
+        Planted(
+            "all brokers are asked at every answer",
+            "pyspark_kafka_eos.client.every_broker:Doubt.asked_to_wait",
+            "self._wait_s *= 2",
+            "self._wait_s = 0.0",
+        ),
+    ),
+    "C13: A leader that was cut off": (
+        Planted(
+            "a produce is sent to it again and again",
+            "kafka_core.protocol.error_codes:_OVERRIDES",
+            "Code.REQUEST_TIMED_OUT: Action.REDISCOVER",
+            "Code.REQUEST_TIMED_OUT: Action.RETRY",
+        ),
+    ),
+    "C14: A marker or a note": (
+        Planted(
+            "the coordinator that was asked first says that a marker is missing",
+            "pyspark_kafka_eos.commit.markers:Mender.await_markers",
+            "describe([seal.transactional_id for seal in left], sure=sure)",
+            "describe([seal.transactional_id for seal in left])",
+        ),
+        Planted(
+            "a former leader's word that a marker is missing counts",
+            "pyspark_kafka_eos.commit.markers:Mender.await_markers",
+            "ask_every_broker(self._cluster, {where.topic for where in partitions_of(missing)})",
+            "pass",
+        ),
+        Planted(
+            "the coordinator that was asked first proves a commit",
+            "pyspark_kafka_eos.commit.proof:prove",
+            "for seal in waiting], sure=True)",
+            "for seal in waiting])",
+        ),
+        Planted(
+            "a note is looked for at the ledger's leader that was known",
+            "pyspark_kafka_eos.commit.ledger.topic:Ledger.look_anew",
+            "self.find_leaders()",
+            "pass",
         ),
     ),
     "C9: A topic that one broker lacks": (
