@@ -223,18 +223,18 @@ class Run:
         """
         begins = before.newest is None and not self.options.ephemeral
         asked = [*sorted(ids), *([self.driver_id] if begins else [])]
-        views = self.transactions.describe(asked) if asked else {}
-        known = [name for name in asked if name in ids or views[name].state != "NotFound"]
-        shown = {name: views[name].identity for name in ids if views[name].state == "CompleteCommit"}
-        # The newest decision is the same before and after the coordinators' answers. An older driver that is
-        # still at work decides before it ends, and its next decision does not name what it ended before that.
-        after = self.ledger.look()
-        if after.newest != before.newest:
-            return False
-        if unnamed_commits(after, shown):
-            # A coordinator that was replaced shows an earlier commit than the newest decision names.
-            views = self.transactions.describe(asked, sure=True)
+        for sure in (False, True):
+            views = self.transactions.describe(asked, sure=sure) if asked else {}
             shown = {name: views[name].identity for name in ids if views[name].state == "CompleteCommit"}
+            # The newest decision is the same before and after the coordinators' answers. An older driver that is
+            # still at work decides before it ends, and its next decision does not name what it ended before that.
+            after = self.ledger.look()
+            if after.newest != before.newest:
+                return False
+            # A coordinator that was replaced shows an earlier commit than the newest decision names.
+            if not unnamed_commits(after, shown):
+                break
+        known = [name for name in asked if name in ids or views[name].state != "NotFound"]
         after = with_every_mending(self.ledger, after, shown)
         admission.refuse_lost_ledger(self.options, after, batch_id, shown)
         if not self.options.ephemeral:

@@ -75,6 +75,27 @@ def test_an_earlier_commit_that_a_former_coordinator_shows_is_no_decision_that_t
     assert former.told
 
 
+def test_a_batch_that_is_decided_while_the_successor_is_asked_is_none_either(world: World) -> None:
+    """Its commits are no later than the ledger, but than what was read of it."""
+    committed(world, 0)
+    former = FormerCoordinator(world)
+    committed(world, 1)
+    world.fresh_process()
+    older = World.__new__(World)
+    older.kafka = world.kafka
+    older.fresh_process()
+    decided = world.kafka.fault(
+        "DescribeTransactions",
+        lambda: committed(older, 2) and None,
+        skip=1,
+        matches=lambda request: former.told > 0 and f"{PIPELINE}:0" in request.transactional_ids,
+    )
+
+    start(world, 3)
+
+    assert decided.fired == 1
+
+
 def test_the_doctor_says_so_too(world: World) -> None:
     committed(world, 0)
     FormerCoordinator(world)

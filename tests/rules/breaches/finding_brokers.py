@@ -63,8 +63,14 @@ BREACHES = {
         Planted(
             "an earlier commit is a decision that the ledger has lost",
             "pyspark_kafka_eos.commit.run:Run._refuse_lost_ledger",
-            "describe(asked, sure=True)",
+            "describe(asked, sure=sure)",
             "describe(asked)",
+        ),
+        Planted(
+            "a batch that is decided while its successor is asked is lost",
+            "pyspark_kafka_eos.commit.run:Run._refuse_lost_ledger",
+            "after = self.ledger.look()",
+            "after = after if sure else self.ledger.look()",
         ),
         Planted(
             "the same, by doctor",

@@ -69,7 +69,8 @@ BUGS = (
     ),
     Bug(
         "stale answers about lost decisions are believed", f"{RUN}._refuse_lost_ledger",
-        "if after.newest != before.newest:", "if False:",
+        "if after.newest != before.newest:\n                return False\n            # A coordinator that was replaced shows an "
+        "earlier commit than the newest decision names.\n            if not unnamed_commits(after, shown):\n                break", "break",
         takes_back="seed 248", recipe="a zombie ends its batch while its successor judges the ledger",
     ),
     Bug(
