@@ -268,7 +268,7 @@ class Mender:
             if not Offsets(self._cluster).unstable(group):
                 return
             name = batch_transactional_id(self._ledger.pipeline) if newest.in_one_transaction else driver_id
-            state = self._transactions.describe([name])[name].state
+            state = self._transactions.describe([name], sure=True)[name].state
             # Asked again after the coordinator's answer: a marker that was written meanwhile is not missing.
             if state in ("CompleteCommit", "CompleteAbort") and Offsets(self._cluster).unstable(group):
                 self.write_markers(name, (), commit=state == "CompleteCommit", group=group)

@@ -5,6 +5,7 @@ One broker of three is cut off from the controller. It goes on to name itself, a
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from pyspark_kafka_eos.options import SinkOptions, SourceOptions
 from pyspark_kafka_eos.spark.source.committed_start import committed_start
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of
 from tests.pyspark_kafka_eos.commit.former_coordinator import ALL, FormerCoordinator
-from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, Fault
+from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, OFFSETS, Fault
 
 SERVERS = {"kafka.bootstrap.servers": "memory:1"}
 OPTIONS = SinkOptions.parse(
@@ -81,8 +82,7 @@ def test_a_batch_that_is_decided_while_the_successor_is_asked_is_none_either(wor
     former = FormerCoordinator(world)
     committed(world, 1)
     world.fresh_process()
-    older = World.__new__(World)
-    older.kafka = world.kafka
+    older = copy(world)
     older.fresh_process()
     decided = world.kafka.fault(
         "DescribeTransactions",
@@ -126,6 +126,24 @@ def test_a_decision_that_is_open_is_not_called_made_by_the_commit_before_it(worl
     world.mender.settle_decision(DRIVER, GROUP)
     newest = world.ledger.look().newest
     assert newest is not None and newest.batch_id == 0
+
+
+def test_offsets_that_lack_their_marker_are_not_aborted_by_what_a_former_coordinator_knew(world: World) -> None:
+    """It shows how the transaction before the decision ended."""
+    world.kafka.commit_offsets(GROUP, {SOURCE: 1})
+    driver = world.driver()
+    driver.begin()
+    driver.send_offsets(GROUP, {SOURCE: 3})
+    driver.abort()
+    FormerCoordinator(world)
+    forgotten = world.kafka.forget_marker(OFFSETS)
+    committed(world, 0)
+    world.fresh_process()
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert forgotten.fired == 1
+    assert world.kafka.committed[GROUP] == {SOURCE: 5}
 
 
 def test_a_transaction_that_is_open_is_not_proven_committed_by_the_commit_before_it(world: World) -> None:

@@ -91,6 +91,12 @@ BREACHES = {
             "describe([name, whole])",
         ),
         Planted(
+            "offsets are aborted as the transaction before theirs was",
+            "pyspark_kafka_eos.commit.markers:Mender._settle_offsets",
+            "describe([name], sure=True)",
+            "describe([name])",
+        ),
+        Planted(
             "a query begins where its group was",
             "pyspark_kafka_eos.spark.source.committed_start:committed_start",
             "find_coordinators(offsets.cluster, CoordinatorKind.GROUP, [group])",
