@@ -119,6 +119,10 @@ def _begin(phase: str, scene: Scene) -> Reading:
     return Reading()
 
 
+def _play(phase: str, faults: Faults, scope: str, version: int) -> Outcome:
+    return play(1, faults, scope=scope, transaction_version=version, batches=BATCHES.get(phase, 2))
+
+
 def requests_of(phase: str, scope: str, version: int) -> int:
     """How many requests the history has without a lie."""
     count = 0
@@ -131,7 +135,7 @@ def requests_of(phase: str, scope: str, version: int) -> int:
         _begin(phase, scene)
         scene.at_requests(sent)
 
-    play(1, counted, scope=scope, transaction_version=version, batches=BATCHES.get(phase, 2))
+    _play(phase, counted, scope, version)
     return count
 
 
@@ -154,8 +158,7 @@ def play_cell(cell: Cell) -> tuple[Outcome, bool]:
         reading = _begin(cell.phase, scene)
         at_request(cell.request, does)(scene)
 
-    batches = BATCHES.get(cell.phase, 2)
-    outcome = play(1, faults, scope=cell.scope, transaction_version=cell.version, batches=batches)
+    outcome = _play(cell.phase, faults, cell.scope, cell.version)
     told = [error for error in outcome.errors if error.partition(":")[0] in TELL_SOMEBODY]
     return replace(
         outcome, problems=[*outcome.problems, *told, *reading.wrong], errors=[*outcome.errors, *reading.errors]
@@ -168,9 +171,8 @@ INTRODUCTION = """\
 # The sweep of lies
 
 Three brokers, and a lie from the moment in which one request is sent, of two batches: undisturbed, with the driver killed behind
-its decision, with a decided slot to repair, with a forgotten marker to mend; of three batches with the driver killed behind the second decision; of two
-with a query of the product's source that reads the output
-meanwhile, four offsets at a time, and with `verify` again and again. Both scopes, both transaction versions. The lie is over after some
+its decision, with a decided slot to repair, with a forgotten marker to mend; of three batches with the driver killed behind the second decision; of
+two with a query of the product's source that reads the output meanwhile, four offsets at a time, and with `verify` again and again. Both scopes, both transaction versions. The lie is over after some
 seconds. Played in virtual time on the embedded cluster, whose logs' bytes the judge of [the simulation](../docs/design/simulation.md) reads.
 Made by `python -m tests.simulation.lies --write` on {day}.
 

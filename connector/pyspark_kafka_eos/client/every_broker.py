@@ -59,20 +59,20 @@ def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[st
     A coordinator that was cut off goes on to tell of ids and of groups what it knew then, so who concludes from that
     asks for the coordinator by this first.
     """
-    wanted = sorted(set(keys))
+    wanted = set(keys)
     if len(cluster.network.brokers()) == 1 or not wanted:
         return {}
-    request = cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=wanted)
+    request = cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=sorted(wanted))
     named = Counter(
         (found.key, (found.node_id, found.host, found.port))
         for answer in _of_all(cluster, request)
         for found in answer.coordinators
-        if found.error_code == Code.NONE
+        if found.error_code == Code.NONE and found.key in wanted
     )
     most = {key: place for (key, place), votes in named.items() if 2 * votes > len(cluster.network.brokers())}
-    for key in [key for key in wanted if key in most]:
-        cluster.take_coordinator(kind, key, most[key])
-    return {key: most[key][0] for key in wanted if key in most}
+    for key, place in most.items():
+        cluster.take_coordinator(kind, key, place)
+    return {key: place[0] for key, place in most.items()}
 
 
 class Doubt:

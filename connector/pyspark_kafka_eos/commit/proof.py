@@ -12,6 +12,7 @@ Sources: KIP-98 (control markers), KIP-664 (DescribeTransactions), KIP-890 (the 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -88,7 +89,9 @@ def prove(
         ]
         fates = fates_of(cluster, unproven)
         if look is not None:
-            fates |= {seal.slot: by_the_notes(cluster, look, seal, fates[seal.slot]) for seal in unproven}
+            # One look behind all fates: it asks every broker.
+            once = functools.cache(look)
+            fates |= {seal.slot: by_the_notes(cluster, once, seal, fates[seal.slot]) for seal in unproven}
         for seal in waiting:
             proof = Proof(verdicts[seal.slot])
             if seal.slot in fates:

@@ -96,8 +96,7 @@ def commit(
     A run of the pipeline may be at work meanwhile: it would do the same.
     """
     progress = progress or EndingProgress()
-    ledger.find_leaders()
-    view = ledger.look()
+    view = ledger.look_anew()
     if not view.believed:
         Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
     found = _chosen(
@@ -193,8 +192,7 @@ def fence(
 def _end_undecided(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str], progress: EndingProgress, *, fence: bool
 ) -> list[Done]:
-    ledger.find_leaders()
-    if (view := ledger.look()).believed:
+    if (view := ledger.look_anew()).believed:
         return _refused(cluster, ledger, view, ids, fence=fence)
     progress.current = driver_transactional_id(ledger.pipeline)
     decision, batch_was = take_over(cluster, ledger, group)

@@ -174,7 +174,7 @@ BREACHES = {
         ),
         Planted(
             "what anybody may have left undecided is aborted", "pyspark_kafka_eos.operations.ending:_end_undecided",
-            "if (view := ledger.look()).believed:", "if False:",
+            "if (view := ledger.look_anew()).believed:", "if False:",
         ),
         Planted(
             "a view does not say that it only believes", "pyspark_kafka_eos.commit.ledger.places:Places._read",

@@ -10,6 +10,7 @@ import pytest
 from kafka_core.errors import DecisionBroken
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.commit.gone.absent import why_unknown
+from pyspark_kafka_eos.commit.ledger.reader import LedgerView
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.model import Seal
@@ -122,10 +123,28 @@ def test_a_former_leader_of_the_ledger_that_lacks_the_note_or_its_end_is_not_the
     crash_points.arm("")
     lose(world)
     world.kafka.brokers = list(ALL)
-    world.transactions.init_producer_id(seal.transactional_id, 60_000)
-    world.fresh_process()
 
-    assert prove(world.cluster, [seal], look=world.ledger.look_anew)[seal.slot] == Proof(Outcome.COMMITTED)
+    assert proof_of(world, seal) == Proof(Outcome.COMMITTED)
+
+
+def test_the_notes_are_looked_at_once_for_all_slots(world: World) -> None:
+    """A look asks every broker, and one that is down holds it up for two seconds: 10,000 slots had one each."""
+    seals = [world.slot(number) for number in range(2)]
+    world.decide(decision_of(seals))
+    for seal in seals:
+        world.end(seal, commit=True)
+        world.transactions.init_producer_id(seal.transactional_id, 60_000)
+    recreated(world)
+    world.fresh_process()
+    looks: list[LedgerView] = []
+
+    def look() -> LedgerView:
+        looks.append(world.ledger.look_anew())
+        return looks[-1]
+
+    prove(world.cluster, seals, look=look)
+
+    assert len(looks) == 1
 
 
 @LOSSES
