@@ -81,7 +81,7 @@ class Mender:
         noted = {note.transactional_id: note for note in view.unfinished}
         if not noted:
             return
-        for name, found in self._transactions.describe(sorted(noted)).items():
+        for name, found in self._transactions.describe(sorted(noted), sure=True).items():
             if self._is_noted(found, noted):
                 log.warning(
                     "an earlier process began to write the missing markers of %s; they are committed now",
@@ -92,7 +92,7 @@ class Mender:
     @staticmethod
     def _is_noted(found: TransactionView, noted: Mapping[str, Mending]) -> bool:
         note = noted.get(found.transactional_id)
-        return found.state == "Ongoing" and note is not None and note.identity == found.identity
+        return note is not None and found.is_open_under(note.identity)
 
     def await_markers(self, seals: Sequence[Seal], *, commit: bool) -> bool:
         """Return when no partition has these ended transactions open any more;
@@ -295,15 +295,20 @@ class Mender:
         the producer's next decision; None where the right to look is missing.
         """
         deadline, pause, ended = runtime.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, False
+        sure = False
         while states is not None:
             state = states.get(self._ledger.partition, {}).get(producer_id)
             if state is None or state.open_from < 0:
                 return False
             if ended or runtime.monotonic() > deadline:
-                return True
+                if sure:
+                    return True
+                # A leader that was replaced does not have the marker, such a coordinator shows the end before.
+                sure = True
+                ask_every_broker(self._cluster, {self._ledger.partition.topic})
             # Asked before the leader: in the other order, a marker that is written in between would look missing.
             # Ongoing is the next transaction, which begins behind the last one's markers.
-            view = self._transactions.describe([transactional_id])[transactional_id]
+            view = self._transactions.describe([transactional_id], sure=sure)[transactional_id]
             ended = view.state == "Ongoing" or view.state not in UNSETTLED
             if not ended:
                 self._cluster.pause(pause)

@@ -224,7 +224,8 @@ class Run:
         begins = before.newest is None and not self.options.ephemeral
         asked = [*sorted(ids), *([self.driver_id] if begins else [])]
         for sure in (False, True):
-            views = self.transactions.describe(asked, sure=sure) if asked else {}
+            # A first start goes by what the coordinators do not know.
+            views = self.transactions.describe(asked, sure=sure or begins) if asked else {}
             shown = {name: views[name].identity for name in ids if views[name].state == "CompleteCommit"}
             # The newest decision is the same before and after the coordinators' answers. An older driver that is
             # still at work decides before it ends, and its next decision does not name what it ended before that.
@@ -291,14 +292,14 @@ class Run:
 
     def _aborted_under_next_epoch(self) -> bool:
         mine = self.producer.session.identity
-        view = self.transactions.describe([self.driver_id])[self.driver_id]
+        view = self.transactions.describe([self.driver_id], sure=True)[self.driver_id]
         raised = mine is not None and view.identity == replace(mine, epoch=mine.epoch + 1)
         return raised and view.state == "CompleteAbort"
 
     def require_ownership(self) -> None:
         """ProducerFenced where a newer run has taken the pipeline over."""
         mine = self.producer.session.identity
-        view = self.transactions.describe([self.driver_id])[self.driver_id]
+        view = self.transactions.describe([self.driver_id], expected=lambda view: view.identity == mine)[self.driver_id]
         if mine is not None and view.state == "NotFound":
             reinitialize_forgotten(self.producer, self.ledger, self.newest)
         elif mine is not None and view.identity != mine:

@@ -151,7 +151,10 @@ class CommitShell:
             where = partitions_of(seals)
             states = beside.submit(states_of, self._run.cluster, where | {self._run.ledger.partition}, seals)
             starts = beside.submit(log_starts, self._run.cluster, where)
-            views = self._transactions.describe([seal.transactional_id for seal in seals])
+            sealed = {seal.transactional_id: seal.identity for seal in seals}
+            views = self._transactions.describe(
+                list(sealed), expected=lambda view: view.is_open_under(sealed[view.transactional_id])
+            )
             broken = (
                 broken_part(seals, states.result())
                 or removed_part(seals, starts.result())
@@ -162,7 +165,7 @@ class CommitShell:
         self._led = leaders_of(self._run.cluster, seals)
         for seal in seals:
             view = views[seal.transactional_id]
-            if view.state != "Ongoing" or view.identity != seal.identity:
+            if not view.is_open_under(seal.identity):
                 others = "another write or a newer attempt of its task"
                 said = no_longer_open(f"slot {seal.slot}", seal.identity, view, others)
                 broken = (said, {"slot": seal.slot, "state": view.state})

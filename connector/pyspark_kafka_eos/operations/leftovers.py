@@ -125,7 +125,7 @@ def find_leftovers(
     # Proven before it is described: a transaction that another process ends in between is then found ended,
     # never open beside a proof of its end.
     proofs = _proofs(cluster, decision, list(seals.values()), ended, look)
-    views = Transactions(cluster).describe(sorted(own)) if own else {}
+    views = Transactions(cluster).describe(sorted(own), sure=True) if own else {}
     states = _producers(cluster, views.values(), seals.values())
     holds = _holds(cluster, views.values(), states)
     found = [
@@ -159,7 +159,7 @@ def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list
         for number, state in producers.items()
         if state.open_from >= 0 and names.get(number) not in known
     }
-    views = Transactions(cluster).describe(sorted(names[number] for number in holding if number in names))
+    views = Transactions(cluster).describe(sorted(names[number] for number in holding if number in names), sure=True)
     by_number = {number: views[names[number]] for number in holding if number in names}
     nameless = {
         number: TransactionView("", "NotFound", ProducerIdentity(number, epoch))

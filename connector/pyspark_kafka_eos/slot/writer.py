@@ -25,7 +25,7 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.topic_settings import judged_again, topic_rules
-from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.client.writing.delivery import stamper
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.unconfirmed import Unconfirmed
@@ -323,9 +323,13 @@ def _require_undecided(cluster: Cluster, plan: WritePlan, planned_by: ProducerId
     id. This check makes that rare, not impossible: the batch may still be decided between the answer and the request.
     (With transaction version 1 the first decision of a run of foreachBatch does not move the id.)
     """
-    view = Transactions(cluster).describe([plan.driver_id])[plan.driver_id]
-    known = view.state != "NotFound"
-    if known and (view.identity.producer_id != planned_by.producer_id or view.identity.epoch > planned_by.epoch):
+
+    def undecided(view: TransactionView) -> bool:
+        same = view.identity.producer_id == planned_by.producer_id and view.identity.epoch <= planned_by.epoch
+        return same or view.state == "NotFound"
+
+    view = Transactions(cluster).describe([plan.driver_id], expected=undecided)[plan.driver_id]
+    if not undecided(view):
         raise ProducerFenced(
             f"this attempt of a task begins to write after its batch is over (the driver's id is at {view.identity}, the batch "
             f"was planned under {planned_by}); it writes nothing",

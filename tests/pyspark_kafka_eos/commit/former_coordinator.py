@@ -13,6 +13,7 @@ from kafka_core.errors import BrokerUnavailable
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from tests.pyspark_kafka_eos.commit.fakes import World
 from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, NODE
 
@@ -29,13 +30,18 @@ class FormerCoordinator:
     """From now on broker `CUT_OFF` answers as of now. `told`: how often what it knew was asked for."""
 
     def __init__(self, world: World) -> None:
-        kafka = world.kafka
+        kafka = self._kafka = world.kafka
         self.told = 0
         self._real = kafka.answer
         self._ids = {name: self._described(name) for name in kafka.ids()}
         self._groups = deepcopy(kafka.committed)
         kafka.answer = self._answer  # type: ignore[method-assign]
         kafka.brokers = list(ALL)
+
+    def is_asked_by(self, cluster: Cluster) -> None:
+        """As if the client had known it as the coordinator of every id from before."""
+        for name in (*self._ids, *self._kafka.ids()):
+            cluster.take_coordinator(CoordinatorKind.TRANSACTION, name, (CUT_OFF, "memory", CUT_OFF))
 
     def _described(self, name: str) -> Any:
         request = m.DescribeTransactionsRequest(version=0, transactional_ids=[name])

@@ -177,6 +177,80 @@ BREACHES = {
             "pass",
         ),
     ),
+    "C15: What a former coordinator tells of a run at work": (
+        Planted(
+            "a view that is not as it should be is taken as it is",
+            "pyspark_kafka_eos.client.requests.transactions:Transactions.describe",
+            "views |= self._views_of(doubted, budget)",
+            "pass",
+        ),
+        Planted(
+            "a slot that is not open gives its batch up, whoever says so",
+            "pyspark_kafka_eos.commit.shell:CommitShell._check_alive",
+            "expected=lambda view: view.is_open_under(sealed[view.transactional_id])",
+            "expected=None",
+        ),
+        Planted(
+            "a run is displaced by whoever says so",
+            "pyspark_kafka_eos.commit.run:Run.require_ownership",
+            ", expected=lambda view: view.identity == mine",
+            "",
+        ),
+        Planted(
+            "a successor's first abort is this run's timeout, where nobody knows more",
+            "pyspark_kafka_eos.commit.run:Run._aborted_under_next_epoch",
+            ", sure=True",
+            "",
+        ),
+        Planted(
+            "a first start goes by one coordinator's word",
+            "pyspark_kafka_eos.commit.run:Run._refuse_lost_ledger",
+            "sure=sure or begins",
+            "sure=sure",
+        ),
+        Planted(
+            "a mending is finished where one coordinator knows it",
+            "pyspark_kafka_eos.commit.markers:Mender.finish",
+            ", sure=True",
+            "",
+        ),
+        Planted(
+            "the coordinator that was asked first says that a decision lacks its marker",
+            "pyspark_kafka_eos.commit.markers:Mender.misses_marker",
+            "sure=sure",
+            "sure=False",
+        ),
+        Planted(
+            "a former leader of the ledger says that a decision lacks its marker",
+            "pyspark_kafka_eos.commit.markers:Mender.misses_marker",
+            "ask_every_broker(self._cluster, {self._ledger.partition.topic})",
+            "pass",
+        ),
+        Planted(
+            "the pipeline's producer ids are those that one coordinator knows",
+            "pyspark_kafka_eos.commit.ledger.writers:Writers.ask_coordinators",
+            "sure=again",
+            "sure=False",
+        ),
+        Planted(
+            "a task's batch is over where one coordinator says so",
+            "pyspark_kafka_eos.slot.writer:_require_undecided",
+            ", expected=undecided",
+            "",
+        ),
+        Planted(
+            "what is open is listed as one coordinator has it",
+            "pyspark_kafka_eos.operations.leftovers:find_leftovers",
+            "sorted(own), sure=True",
+            "sorted(own)",
+        ),
+        Planted(
+            "who holds a topic back is listed as one coordinator has it",
+            "pyspark_kafka_eos.operations.leftovers:find_strangers",
+            "if number in names), sure=True",
+            "if number in names)",
+        ),
+    ),
     "C9: A topic that one broker lacks": (
         Planted(
             "one broker's word is taken",

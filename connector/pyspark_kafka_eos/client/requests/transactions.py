@@ -52,6 +52,10 @@ class TransactionView:
     start_time_ms: int = -1
     partitions: frozenset[TopicPartition] = frozenset()
 
+    def is_open_under(self, identity: ProducerIdentity | None) -> bool:
+        """Whether this producer's transaction is open, and nobody has begun to end it."""
+        return self.state == "Ongoing" and self.identity == identity
+
 
 class Transactions:
     """The coordinator's requests on one cluster. Stateless; safe to use from several threads."""
@@ -253,16 +257,31 @@ class Transactions:
     # ---- views
 
     def describe(
-        self, transactional_ids: Sequence[str], deadline_ms: float | None = None, *, sure: bool = False
+        self,
+        transactional_ids: Sequence[str],
+        deadline_ms: float | None = None,
+        *,
+        sure: bool = False,
+        expected: Callable[[TransactionView], bool] | None = None,
     ) -> dict[str, TransactionView]:
-        """The coordinators' current states of these ids. `sure`: of the coordinators that most brokers name, for who
-        concludes from a state that it is the last one.
+        """The coordinators' current states of these ids.
+
+        `sure`: of the coordinators that most brokers name, for who concludes from a state that it is the last one.
+        `expected`: whether a view is as it should be. Where one is not, the coordinator may have been replaced without
+        noticing, so that view is of the one that most brokers name.
         """
         if sure:
             find_coordinators(self.cluster, CoordinatorKind.TRANSACTION, transactional_ids)
+        budget = self.cluster.budget(deadline_ms)
+        views = self._views_of(transactional_ids, budget)
+        doubted = [name for name, view in views.items() if expected is not None and not expected(view)]
+        if find_coordinators(self.cluster, CoordinatorKind.TRANSACTION, doubted):
+            views |= self._views_of(doubted, budget)
+        return views
+
+    def _views_of(self, transactional_ids: Sequence[str], budget: Budget) -> dict[str, TransactionView]:
         views: dict[str, TransactionView] = {}
         missing = list(dict.fromkeys(transactional_ids))
-        budget = self.cluster.budget(deadline_ms)
 
         def attempt() -> dict[str, TransactionView] | Again:
             reason = self._describe_once(missing, views, budget) if missing else ""

@@ -71,7 +71,7 @@ class Writers:
         if not self._askable or not (self._unasked or again):
             return
         try:
-            views = self._transactions.describe(self._ids)
+            views = self._transactions.describe(self._ids, sure=again)
         except AuthorizationFailed:
             self._askable = False
             return

@@ -43,7 +43,7 @@ from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.reports import CommitReport
 from pyspark_kafka_eos.commit.run import CountTasks, Handover, Run, Write
 from pyspark_kafka_eos.commit.shell import Replay
-from pyspark_kafka_eos.commit.whole_batch.merging import merge, mismatch, require_every_slot, require_whole
+from pyspark_kafka_eos.commit.whole_batch.merging import is_as_sealed, merge, mismatch, require_every_slot, require_whole
 from pyspark_kafka_eos.commit.whole_batch.turns_end import end_turns
 from pyspark_kafka_eos.model import Decision, Seal, batch_transactional_id
 from pyspark_kafka_eos.model.group_offset import GroupOffsets
@@ -273,9 +273,11 @@ class WholeBatch:
         key = turns_key(self.batch_id, self._identity)
         return end_turns(self.run.cluster, self._turns_begin, key, idle)
 
-    def view(self) -> TransactionView:
-        """The coordinator's view of the batch's transaction."""
-        return self.run.transactions.describe([self.batch_id])[self.batch_id]
+    def view_of(self, seal: Seal) -> TransactionView:
+        """The coordinator's view of the batch's transaction, which should be open as it was sealed."""
+        return self.run.transactions.describe([self.batch_id], expected=lambda view: is_as_sealed(seal, view))[
+            self.batch_id
+        ]
 
     def take_next(self, identity: ProducerIdentity | None) -> None:
         """Keep the identity for after a commit: the fresh one of EndTxn, or None where the used one must be
@@ -356,7 +358,7 @@ class _Try:
             asked = beside.submit(states_of, run.cluster, where | {run.ledger.partition}, [seal])
             starts = beside.submit(log_starts, run.cluster, where)
             late = beside.submit(batch.end_turns, self._idle)
-            view, states = batch.view(), asked.result()
+            view, states = batch.view_of(seal), asked.result()
             found = (
                 mismatch(seal, view, states, starts.result())
                 or self._deciding.unmarked(batch.batch_id, seal.identity.producer_id, states)

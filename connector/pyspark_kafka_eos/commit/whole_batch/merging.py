@@ -127,6 +127,14 @@ def require_whole(cluster: Cluster, seal: Seal, led: Mapping[TopicPartition, int
     )
 
 
+def is_as_sealed(seal: Seal, view: TransactionView) -> bool:
+    """Whether the coordinator has the batch's transaction as its tasks sealed it: open, over their partitions alone.
+    Without records it has nothing of the batch.
+    """
+    sealed = partitions_of([seal])
+    return view.partitions == sealed if view.is_open_under(seal.identity) else not sealed
+
+
 def mismatch(
     seal: Seal, view: TransactionView, states: States | None, starts: Mapping[TopicPartition, int]
 ) -> Found | None:
@@ -137,13 +145,12 @@ def mismatch(
     ask), `starts` where their logs begin.
     """
     sealed = partitions_of([seal])
-    mine = view.state == "Ongoing" and view.identity == seal.identity
-    if sealed and not mine:
+    if not is_as_sealed(seal, view) and not view.is_open_under(seal.identity):
         return (
             no_longer_open("the batch's transaction", seal.identity, view, "another write"),
             {"state": view.state},
         )
-    if mine and view.partitions != sealed:
+    if not is_as_sealed(seal, view):
         where = min(view.partitions ^ sealed)
         why = (
             "the coordinator does not have it in the batch's transaction, whose end would not reach it"
