@@ -49,9 +49,13 @@ class Pair:
     slow_too: bool = False
     consumer_protocol: bool = False
     """The real one has the groups of KIP-848 as they are in Kafka 4.4 (with KIP-1251)."""
+    migration_policy: str = ""
+    """`group.consumer.migration.policy` of both, the default where it is empty. Only what depends on it is played."""
 
     def plays(self, scenario: Scenario) -> bool:
         """Whether a scenario says something here that it does not say elsewhere."""
+        if self.migration_policy:
+            return scenario.migrates
         if scenario.consumer_protocol:
             return self.consumer_protocol
         if scenario.slow:
@@ -68,6 +72,10 @@ PAIRS = {
         Pair("4.4.0", NEWEST_KAFKA, 2, new_protocol=True, slow_too=True, consumer_protocol=True),
         Pair("4.4.0, older client", NEWEST_KAFKA, 2, new_protocol=False),
         Pair("4.4.0, version 1", NEWEST_KAFKA, 1, new_protocol=False),
+        *(
+            Pair(f"4.4.0, {policy}", NEWEST_KAFKA, 2, new_protocol=True, migration_policy=policy)
+            for policy in ("upgrade", "downgrade", "disabled")
+        ),
     )
 }
 
@@ -81,28 +89,29 @@ class Brokers:
 
     def transcripts(self, scenario: Scenario, pair: Pair) -> tuple[list[Step], list[Step]]:
         """What the embedded broker and the real one say to a scenario."""
-        embedded, real = self.embedded(pair.transaction_version), self.real(pair)
+        embedded, real = self.embedded(pair), self.real(pair)
         token = new_token()
         return (
             play(scenario, embedded, pair.new_protocol, token),
             play(scenario, real, pair.new_protocol, token),
         )
 
-    def embedded(self, transaction_version: int) -> str:
-        """Address of the embedded broker with that feature."""
-        name = f"embedded-{transaction_version}"
+    def embedded(self, pair: Pair) -> str:
+        """Address of the embedded broker with that feature and that policy."""
+        name = _name("embedded", pair)
         if name not in self._addresses:
-            config = {**_SETTINGS, "transaction.version": str(transaction_version)}
+            config = {**_SETTINGS, **_policy(pair), "transaction.version": str(pair.transaction_version)}
             self._ready(name, self._stack.enter_context(EmbeddedKafka(config=config)).bootstrap_servers)
         return self._addresses[name]
 
     def real(self, pair: Pair) -> str:
         """Address of a real broker."""
-        name = f"{pair.real_version}-{pair.transaction_version}"
+        name = _name(pair.real_version, pair)
         if name not in self._addresses:
             # The line with ZooKeeper has version 1 and no feature to say so.
             feature = None if pair.real_version == NEWEST_ZOOKEEPER_KAFKA else pair.transaction_version
-            broker = LocalKafka(pair.real_version, config=_REAL_SETTINGS, transaction_version=feature, fast_start=True)
+            config = {**_REAL_SETTINGS, **_policy(pair)}
+            broker = LocalKafka(pair.real_version, config=config, transaction_version=feature, fast_start=True)
             self._ready(name, self._stack.enter_context(broker).bootstrap_servers)
             # Its data goes anyway, and closing the logs of some thousand topics in good order takes half a minute.
             self._stack.callback(broker.kill)
@@ -111,6 +120,14 @@ class Brokers:
     def _ready(self, name: str, address: str) -> None:
         self._addresses[name] = address
         _find_coordinators(address)
+
+
+def _name(broker: str, pair: Pair) -> str:
+    return "-".join(filter(None, (broker, str(pair.transaction_version), pair.migration_policy)))
+
+
+def _policy(pair: Pair) -> dict[str, str]:
+    return {"group.consumer.migration.policy": pair.migration_policy} if pair.migration_policy else {}
 
 
 @contextmanager

@@ -339,4 +339,12 @@ KNOWN: tuple[Known, ...] = (
         "*",
         "ApiVersions 5 (KIP-1242): 4.1.1 does not have it; 4.4.0 and the embedded broker do",
     ),
+    Known(
+        "4.4.0, upgrade",
+        ("the-last-consumer-member-leaves",),
+        ("c is alive",),
+        "error_code",
+        "only members of the classic protocol are left, and the policy does not let the group become theirs: Kafka leaves the partitions of "
+        "the others without an owner until one of them joins again; the embedded broker asks them to",
+    ),
 )  # fmt: skip

@@ -13,7 +13,13 @@ from tests.differential.known import KNOWN
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedded-broker.md"
 _START, _END = "<!-- known differences -->\n", "<!-- end of the known differences -->"
-_RELEASES = {"*": "all", "3.9.1": "3.9.1", "4.1.1*": "4.1.1", "4.*": "4.1.1, 4.4.0"}
+_RELEASES = {
+    "*": "all",
+    "3.9.1": "3.9.1",
+    "4.1.1*": "4.1.1",
+    "4.*": "4.1.1, 4.4.0",
+    "4.4.0, upgrade": "4.4.0, `upgrade`",
+}
 
 
 def with_table(text: str) -> str:

@@ -22,6 +22,7 @@ class Scenario:
     both_protocols: what it does depends on the version of the client.
     slow: it takes half a minute and is told once for each transaction version only.
     consumer_protocol: it is about KIP-848, which not every broker has.
+    migrates: what becomes of it depends on `group.consumer.migration.policy`.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Scenario:
     both_protocols: bool
     slow: bool
     consumer_protocol: bool = False
+    migrates: bool = False
 
 
 _SCENARIOS: dict[str, Scenario] = {}
@@ -48,18 +50,23 @@ def scenarios() -> list[Scenario]:
 
 
 def scenario(
-    *, both_protocols: bool = False, slow: bool = False, consumer_protocol: bool = False, **each: tuple[Any, ...]
+    *,
+    both_protocols: bool = False,
+    slow: bool = False,
+    consumer_protocol: bool = False,
+    migrates: bool = False,
+    **each: tuple[Any, ...],
 ) -> Callable[[_Function], _Function]:
     """Register a function under its name. With an `each` it is several: named and called with each of its values."""
 
     def register(function: _Function) -> _Function:
         name = function.__name__.replace("_", "-")
         if not each:
-            _add(Scenario(name, function, both_protocols, slow, consumer_protocol))
+            _add(Scenario(name, function, both_protocols, slow, consumer_protocol, migrates))
         for argument, values in each.items():
             for value in values:
                 story = partial(function, **{argument: value})
-                _add(Scenario(f"{name}-{value}".lower(), story, both_protocols, slow, consumer_protocol))
+                _add(Scenario(f"{name}-{value}".lower(), story, both_protocols, slow, consumer_protocol, migrates))
         return function
 
     return register

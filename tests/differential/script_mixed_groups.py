@@ -134,7 +134,7 @@ def stable_classic(group: Mixed, who: str) -> int:
     return generation
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def classic_members_come_to_a_consumer_group(play: Play) -> None:
     group = Mixed(play)
     group.join("a joins", "a")
@@ -183,7 +183,7 @@ def classic_members_come_to_a_consumer_group(play: Play) -> None:
     group.look("d has left")
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def offsets_of_both_protocols(play: Play) -> None:
     group = Mixed(play)
     group.join("a joins", "a")
@@ -211,7 +211,7 @@ def offsets_of_both_protocols(play: Play) -> None:
     group.fetch("after the transaction", None, -1)
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def the_last_consumer_member_leaves(play: Play) -> None:
     group = Mixed(play)
     group.join("a joins", "a")
@@ -240,7 +240,7 @@ def the_last_consumer_member_leaves(play: Play) -> None:
     play.note("listed as classic", [one["protocol_type"] for one in listed if one["group_id"] == group.name])
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def consumer_members_come_to_a_classic_group(play: Play) -> None:
     group = Mixed(play)
     generation = stable_classic(group, "c")
@@ -270,7 +270,7 @@ def consumer_members_come_to_a_classic_group(play: Play) -> None:
     group.look("only c")
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def what_cannot_become_a_consumer_group(play: Play) -> None:
     group = Mixed(play)
     for label, protocol_type, metadata in (
@@ -289,7 +289,7 @@ def what_cannot_become_a_consumer_group(play: Play) -> None:
         group.look(f"{label}: described")
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def instances_of_both_protocols(play: Play) -> None:
     group = Mixed(play)
     group.join("a joins", "a", instance_id="i")
@@ -306,7 +306,7 @@ def instances_of_both_protocols(play: Play) -> None:
     group.look("gone")
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def a_classic_group_that_is_being_rebalanced_gets_a_consumer_member(play: Play) -> None:
     group = Mixed(play)
     first = group.enter("c joins", "c")
@@ -328,7 +328,7 @@ def a_classic_group_that_is_being_rebalanced_gets_a_consumer_member(play: Play) 
     group.look("only a")
 
 
-@scenario(consumer_protocol=True)
+@scenario(consumer_protocol=True, migrates=True)
 def one_of_several_consumer_members_leaves(play: Play) -> None:
     group = Mixed(play, 6)
     group.join("a joins", "a")

@@ -19,6 +19,7 @@ from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.open_parts import states_of
 from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
 from pyspark_kafka_eos.commit.whole_batch.merging import is_as_sealed
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations.leftovers import find_leftovers, find_strangers
@@ -91,13 +92,13 @@ def test_a_batch_is_decided_at_its_first_try_whatever_it_tells_of_the_slots(worl
 
 
 def test_a_batch_in_one_transaction_is_as_it_was_sealed(world: World) -> None:
+    batch = WholeBatch(Run(world.cluster, OPTIONS, "query"))
     former = FormerCoordinator(world)
-    seal = world.slot(0, {0: 2})
+    seal = world.slot(0, {0: 2}, name=batch.batch_id)
     former.is_asked_by(world.cluster)
 
-    views = world.transactions.describe([SLOT], expected=lambda view: is_as_sealed(seal, view))
+    assert is_as_sealed(seal, batch.view_of(seal))
 
-    assert is_as_sealed(seal, views[SLOT])
     assert former.told
 
 

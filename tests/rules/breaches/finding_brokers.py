@@ -63,7 +63,7 @@ BREACHES = {
         Planted(
             "an earlier commit is a decision that the ledger has lost",
             "pyspark_kafka_eos.commit.run:Run._refuse_lost_ledger",
-            "describe(asked, sure=sure)",
+            "describe(asked, sure=sure or begins)",
             "describe(asked)",
         ),
         Planted(
@@ -177,7 +177,7 @@ BREACHES = {
             "pass",
         ),
     ),
-    "C15: What a former coordinator tells of a run at work": (
+    "C15: What a former coordinator tells": (
         Planted(
             "a view that is not as it should be is taken as it is",
             "pyspark_kafka_eos.client.requests.transactions:Transactions.describe",
@@ -188,6 +188,12 @@ BREACHES = {
             "a slot that is not open gives its batch up, whoever says so",
             "pyspark_kafka_eos.commit.shell:CommitShell._check_alive",
             "expected=lambda view: view.is_open_under(sealed[view.transactional_id])",
+            "expected=None",
+        ),
+        Planted(
+            "a batch's transaction that is not as it was sealed gives it up, whoever says so",
+            "pyspark_kafka_eos.commit.whole_batch.driver:WholeBatch.view_of",
+            "expected=lambda view: is_as_sealed(seal, view)",
             "expected=None",
         ),
         Planted(

@@ -199,7 +199,7 @@ BUGS = (
     ),
     Bug(
         "a mending that another process began is not gone on with", f"{MENDER}._is_noted",
-        'return found.state == "Ongoing" and note is not None and note.identity == found.identity', "return False",
+        "return note is not None and found.is_open_under(note.identity)", "return False",
         takes_back="A1", recipe="a marker of the output forgotten, driver killed while mending",
     ),
     Bug(

@@ -43,7 +43,13 @@ from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.reports import CommitReport
 from pyspark_kafka_eos.commit.run import CountTasks, Handover, Run, Write
 from pyspark_kafka_eos.commit.shell import Replay
-from pyspark_kafka_eos.commit.whole_batch.merging import is_as_sealed, merge, mismatch, require_every_slot, require_whole
+from pyspark_kafka_eos.commit.whole_batch.merging import (
+    is_as_sealed,
+    merge,
+    mismatch,
+    require_every_slot,
+    require_whole,
+)
 from pyspark_kafka_eos.commit.whole_batch.turns_end import end_turns
 from pyspark_kafka_eos.model import Decision, Seal, batch_transactional_id
 from pyspark_kafka_eos.model.group_offset import GroupOffsets
