@@ -165,3 +165,13 @@ def test_a_coordinator_that_nobody_has_asked_yet_is_another_one_when_its_broker_
 
 def test_the_fixture_is_there_by_itself(embedded_kafka: EmbeddedKafka) -> None:
     commit_one(transactional(embedded_kafka, f"id-{time.time_ns()}"))
+
+
+def test_a_broker_that_is_not_there_is_named_with_those_that_are() -> None:
+    with EmbeddedKafka(brokers=3) as cluster:
+        for wrong in (
+            cluster.kill_broker, cluster.freeze_broker, cluster.thaw_broker, cluster.start_broker, cluster.cut_off_broker,
+            cluster.rejoin_broker, lambda broker: cluster.set_in_sync("topic", 0, [0, broker]),
+        ):  # fmt: skip
+            with pytest.raises(OptionsError, match=r"there is no broker 3; there are 0, 1, 2"):
+                wrong(3)
