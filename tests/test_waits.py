@@ -26,6 +26,8 @@ CLOCKS = ("deadline", "monotonic", "left", "give_up", "remaining")
 
 BOUNDS: dict[str, str] = {
     "client.definite::until_definite::while": "deadline_ms, which every caller gives: 2 s for a new topic, 10 to 60 s for the others",
+    "operations.checks::addresses::workers": "by the openings, 4 s and one request each",
+    "operations.checks::addresses::result": "by the openings, 4 s and one request each",
     "client.cluster::Cluster.shared::acquire": "timeout_ms of the caller, who then raises",
     "client.writing.delivery::Delivery._await::wait": "twice kafka.delivery.timeout.ms, or the caller's timeout_ms",
     "client.writing.delivery::Delivery._look_elsewhere::acquire": "by whoever has the lock: nothing is waited for under it",

@@ -61,14 +61,14 @@ class Control:
             "move-coordinator": lambda asked: self._moved(self._coordinated(asked)),
             "move-leaders": lambda asked: shared.controller.scatter(asked["topic"], random.Random(asked["seed"])),
             "in-sync": lambda asked: shared.controller.set_in_sync(
-                _where(asked), [self._known(each) for each in asked["brokers"]]
+                _where(asked), [self._existing(each) for each in asked["brokers"]]
             ),
-            "kill-broker": lambda asked: cluster.kill(self._known(asked["broker"])),
+            "kill-broker": lambda asked: cluster.kill(self._existing(asked["broker"])),
             "start-broker": self._start_broker,
-            "freeze-broker": lambda asked: cluster.freeze(self._known(asked["broker"])),
-            "thaw-broker": lambda asked: cluster.thaw(self._known(asked["broker"])),
-            "cut-off-broker": lambda asked: cluster.cut_off(self._known(asked["broker"])),
-            "rejoin-broker": lambda asked: cluster.rejoin(self._known(asked["broker"])),
+            "freeze-broker": lambda asked: cluster.freeze(self._existing(asked["broker"])),
+            "thaw-broker": lambda asked: cluster.thaw(self._existing(asked["broker"])),
+            "cut-off-broker": lambda asked: cluster.cut_off(self._existing(asked["broker"])),
+            "rejoin-broker": lambda asked: cluster.rejoin(self._existing(asked["broker"])),
             # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
             "advance": lambda asked: cluster.advance(asked["by_ms"]),
             "now": lambda _: shared.clock.now_ms(),
@@ -122,12 +122,12 @@ class Control:
     def _inject(self, asked: dict[str, Any]) -> dict[str, Any]:
         fault = asked_for(**asked["fault"])
         if fault.broker is not None:
-            self._known(fault.broker)
+            self._existing(fault.broker)
         if isinstance(fault.action, LeaderFault):
             take_stand(self._shared, fault)
         return _shown(self._shared.faults.inject(fault))
 
-    def _known(self, broker: int) -> int:
+    def _existing(self, broker: int) -> int:
         ids = self._shared.brokers.ids
         if broker not in ids:
             raise ValueError(f"there is no broker {broker}; there are {', '.join(map(str, ids))}")
@@ -157,7 +157,7 @@ class Control:
     async def _start_broker(self, asked: dict[str, Any]) -> str:
         host_and_port = asked["advertised"]
         place = await self._cluster.revive(
-            self._known(asked["broker"]),
+            self._existing(asked["broker"]),
             asked["port"],
             None if host_and_port is None else tuple(host_and_port),
             asked["api_versions"],

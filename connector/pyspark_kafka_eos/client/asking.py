@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kafka_core import runtime
-from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, ProducerFenced, UnknownTopic
+from kafka_core.errors import AbortableError, BrokerUnavailable, ExactlyOnceError, ProducerFenced, UnknownTopic
 from kafka_core.protocol import messages as m
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client import elsewhere
@@ -26,7 +26,7 @@ from pyspark_kafka_eos.client.definite import (
     T,
     until_definite,
 )
-from pyspark_kafka_eos.client.every_broker import Doubt, is_replaced
+from pyspark_kafka_eos.client.every_broker import Doubt, is_replaced, require_coordinators
 from pyspark_kafka_eos.client.net.network import Node
 from pyspark_kafka_eos.client.wire.versions import Request
 
@@ -41,16 +41,21 @@ def ask_coordinator(
     deadline_ms: float,
     late: Callable[[Again], T],
     pause_ms: float = RETRY_BACKOFF_MS,
+    sure: bool = False,
 ) -> T:
     """The result of `judge` for the coordinator's answer. A coordinator that moved or does not answer is
-    looked up again. Where it says that the caller is fenced, and most brokers name another coordinator, that one's
-    word counts: one that was cut off knows nobody who began after that.
+    looked up again. Where it refuses what depends on what it knows of the id or the group, and most brokers name
+    another one, that one's word counts: one that was cut off knows nothing that began after that.
+
+    `sure`: each time the coordinator that most brokers name is asked, for who concludes from the answer.
     """
     budget, doubt = Budget(deadline_ms), Doubt(cluster, kind)
 
     def attempt() -> T | Again:
         asked = -1
         try:
+            if sure:
+                require_coordinators(cluster, kind, [key])
             node = cluster.coordinator(kind, key, budget.left_ms)
             asked = cluster.coordinator_id(kind, key)
             watched = elsewhere.at_coordinators(cluster, kind, [[key]])
@@ -58,7 +63,7 @@ def ask_coordinator(
         except BrokerUnavailable:
             cluster.forget_coordinator(kind, key)
             raise
-        except ProducerFenced as error:
+        except (ProducerFenced, AbortableError) as error:
             if not is_replaced(cluster, kind, key, asked):
                 raise
             return Again(str(error), error=error)

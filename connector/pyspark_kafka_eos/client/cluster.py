@@ -417,6 +417,7 @@ class Cluster:
             settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
             if leaders:
                 self._topics[topic.name] = info
+                self.lacked_until_s.pop(topic.name, None)
         return settled
 
     # ---- coordinators

@@ -5,7 +5,8 @@ Does not know: why the caller doubts the leader that it knows.
 Invariants:
 - The newest leader that any of them names is known afterwards: epochs only grow (`topic_info`).
 - No broker's word removes a topic: one that has just started lacks its topics.
-- Coordinators have no epoch, so only more than half of the brokers move one.
+- Coordinators have no epoch, so only more than half of the brokers move one. Where nobody can tell, nobody is believed
+  (`require_coordinators`, `is_replaced`): a doubt that finds no majority is not over.
 
 Without this a client that is connected to the broker that was cut off asks it alone: a library prefers connections that
 it has.
@@ -14,10 +15,10 @@ it has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_core import runtime
-from kafka_core.errors import ExactlyOnceError
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
@@ -30,6 +31,8 @@ _FIRST_DOUBT_S = 1.0
 """How long a coordinator may ask for patience before the others are asked. Markers take milliseconds, a log that is
 loaded seconds. With half, a busy cluster is asked for nothing; double is waited behind a broker that was cut off.
 """
+
+_REFUSED = (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED)
 
 
 def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
@@ -47,9 +50,52 @@ def answers_of_all(cluster: Cluster, topics: Iterable[str]) -> list[m.Message]:
 
 def is_replaced(cluster: Cluster, kind: CoordinatorKind, key: str, asked: int) -> bool:
     """Whether more than half of the brokers name another coordinator of the key than broker `asked`. It is found there
-    from now on.
+    from now on. BrokerUnavailable where nobody can tell now: it may be asked again.
     """
-    return find_coordinators(cluster, kind, [key]).get(key, asked) != asked
+    if is_alone(cluster):
+        return False
+    found = find_coordinators(cluster, kind, [key])
+    if key not in found:
+        raise _no_majority(cluster, kind, key)
+    return found[key] != asked
+
+
+def is_alone(cluster: Cluster) -> bool:
+    """Whether the cluster has one broker, which nobody can contradict."""
+    return len(cluster.network.brokers()) == 1
+
+
+def require_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[str]) -> None:
+    """`find_coordinators` for who concludes from what a coordinator tells. BrokerUnavailable where for one of the keys
+    nobody can tell now who coordinates it: it may be asked again. Where no broker is allowed to say, the next look-up
+    has the refusal.
+    """
+    wanted = set(keys)
+    if is_alone(cluster) or not wanted:
+        return
+    request = _request(cluster, kind, wanted)
+    answers = _of_all(cluster, request)
+    found = _most(cluster, kind, wanted, answers)
+    refused = {each.key for answer in answers for each in answer.coordinators if each.error_code in _REFUSED}
+    unknown = wanted - found.keys() - refused
+    if unknown:
+        # A broker that was replaced is counted until the list says so.
+        cluster.network.refresh_brokers()
+        raise _no_majority(cluster, kind, min(unknown))
+
+
+def _no_majority(cluster: Cluster, kind: CoordinatorKind, key: str) -> BrokerUnavailable:
+    brokers = cluster.network.brokers()
+    return BrokerUnavailable(
+        f"who coordinates the {kind.name.lower()} {key!r} is not known: no majority of the brokers "
+        f"{', '.join(map(str, brokers))} names the same one; nothing is concluded from this; start the brokers that do not answer",
+        {"key": key},
+    )
+
+
+def topics_of_all(cluster: Cluster) -> list[m.Message]:
+    """What each broker that answers in time says of all topics that this user may see."""
+    return _of_all(cluster, cluster.build(m.MetadataRequest, topics=None, allow_auto_topic_creation=False))
 
 
 def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int]:
@@ -60,12 +106,21 @@ def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[st
     asks for the coordinator by this first.
     """
     wanted = set(keys)
-    if len(cluster.network.brokers()) == 1 or not wanted:
+    if is_alone(cluster) or not wanted:
         return {}
-    request = cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=sorted(wanted))
+    return _most(cluster, kind, wanted, _of_all(cluster, _request(cluster, kind, wanted)))
+
+
+def _request(cluster: Cluster, kind: CoordinatorKind, keys: Collection[str]) -> Request:
+    return cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=sorted(keys))
+
+
+def _most(
+    cluster: Cluster, kind: CoordinatorKind, wanted: Collection[str], answers: Sequence[m.Message]
+) -> dict[str, int]:
     named = Counter(
         (found.key, (found.node_id, found.host, found.port))
-        for answer in _of_all(cluster, request)
+        for answer in answers
         for found in answer.coordinators
         if found.error_code == Code.NONE and found.key in wanted
     )

@@ -318,6 +318,8 @@ def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool |
     producer_id = producer.identity.producer_id
 
     def witness() -> bool | None:
+        # A leader that was cut off since the decision was written does not have its marker.
+        ledger.find_leaders()
         verdict = find_marker(cluster, where, producer_id, written.first_offset)
         return {ev.Outcome.COMMITTED: True, ev.Outcome.ABORTED: False}.get(verdict)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from kafka_core import runtime
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.commit.fates import Fate, fate_of, fates_of, lacking, places_of
@@ -77,9 +78,11 @@ def prove(
     proofs: dict[int, Proof] = {}
     deadline = runtime.monotonic() + settle_ms / 1000
     waiting = list(seals)
+    doubted: set[int] = set()
     while waiting:
         views = transactions.describe([seal.transactional_id for seal in waiting], sure=True)
         again: list[Seal] = []
+        anew: list[Seal] = []
         verdicts = {seal.slot: _by_coordinator(views[seal.transactional_id], seal) for seal in waiting}
         unproven = [
             seal
@@ -104,11 +107,21 @@ def prove(
                 proof = replace(proof, forgotten=False)
             if proof.verdict is Outcome.UNKNOWN and settling and runtime.monotonic() < deadline:
                 again.append(seal)
+            elif (
+                proof.verdict is Outcome.UNKNOWN
+                and seal.slot not in doubted
+                and _lacks_an_end(fates.get(seal.slot, {}))
+            ):
+                # A leader that was cut off since the seal does not have what has ended it.
+                doubted.add(seal.slot)
+                anew.append(seal)
             else:
                 proofs[seal.slot] = proof
-        waiting = again
-        if waiting:
+        if anew:
+            ask_every_broker(cluster, {where.topic for where in partitions_of(anew)})
+        elif again:
             cluster.pause()
+        waiting = again + anew
     opened = [seal for seal in seals if proofs[seal.slot].verdict is Outcome.OPEN]
     return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs
 
@@ -182,6 +195,10 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Outcome:
     if ended_here and view.state == "CompleteAbort":
         return Outcome.ABORTED
     return Outcome.UNKNOWN
+
+
+def _lacks_an_end(fates: Mapping[TopicPartition, Fate]) -> bool:
+    return not {Fate.NO_MARKER, Fate.UNKNOWN}.isdisjoint(fates.values())
 
 
 def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:

@@ -58,6 +58,13 @@ _SHORT_EXPIRATION_MS = _DAY_MS
 log can prove a decided slot. Kafka's default is seven days."""
 
 
+_ANSWERS_WITHIN_MS = 4_000
+"""Half fails a broker that is far; double is waited behind an address where nobody answers."""
+
+_AT_MOST = 12
+"""Addresses that are asked: more are a list of a whole cluster's brokers, and a thread each."""
+
+
 def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[Check]:
     """All checks of a pipeline, in the order in which a run would meet their subjects.
 
@@ -69,7 +76,7 @@ def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[C
         return [cluster]
     examiner = _Examiner(cluster, options)
     return _all_of({
-        "brokers": lambda: brokers(cluster), "versions": examiner.versions, "timeouts": examiner.timeouts,
+        "addresses": lambda: addresses(options.client), "brokers": lambda: brokers(cluster), "versions": examiner.versions, "timeouts": examiner.timeouts,
         "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
         "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
         "idempotent-write": examiner.cluster_rights, "source": lambda: read_by(source, options.max_block_ms),
@@ -84,7 +91,7 @@ def examine_source(source: SourceOptions, max_block_ms: int) -> list[Check]:
     if isinstance(cluster, Check):
         return [cluster]
     return _all_of({
-        "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster),
+        "addresses": lambda: addresses(source.client), "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster),
         "source": lambda: read_by(source, max_block_ms), "start": lambda: start(source, max_block_ms),
     })  # fmt: skip
 
@@ -124,6 +131,47 @@ def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
     except ExactlyOnceError as error:
         found.append(Check(name, "fail", error.message, "see the message", error=error))
     return found
+
+
+def addresses(client: ClientSettings) -> Iterator[Check]:
+    """Whether all addresses of kafka.bootstrap.servers answer, for one cluster. A client connects to any of them, and stays
+    with the cluster that it has found there; nobody else notices an address of another one before a run writes to it.
+    """
+    servers = client.bootstrap_servers[:_AT_MOST]
+    with runtime.workers(len(servers)) as beside:
+        asked = {server: beside.submit(_cluster_at, client, server) for server in servers}
+        said = {server: each.result() for server, each in asked.items()}
+    clusters: dict[str, list[str]] = {}
+    for server, answer in said.items():
+        if not isinstance(answer, ExactlyOnceError):
+            clusters.setdefault(answer, []).append(server)
+    if len(clusters) > 1:
+        named = "; ".join(f"{', '.join(here)}: cluster {cluster}" for cluster, here in sorted(clusters.items()))
+        yield Check(
+            "addresses", "fail", f"kafka.bootstrap.servers names {len(clusters)} clusters: {named}",
+            "name the brokers of one cluster: each run connects to any of these addresses, and writes to its cluster",
+        )  # fmt: skip
+    for server, answer in said.items():
+        if isinstance(answer, ExactlyOnceError):
+            yield Check(
+                "addresses", "warn", f"{server}: {answer.message}",
+                "a run connects to another address; if all others are down as well, it cannot begin",
+            )  # fmt: skip
+    if len(clusters) == 1 and all(not isinstance(answer, ExactlyOnceError) for answer in said.values()):
+        yield Check("addresses", "ok", f"{', '.join(servers)}: cluster {next(iter(clusters))}")
+
+
+def _cluster_at(client: ClientSettings, server: str) -> str | ExactlyOnceError:
+    try:
+        cluster = Cluster(replace(client, bootstrap_servers=(server,)), _ANSWERS_WITHIN_MS)
+    except ExactlyOnceError as error:
+        return error
+    try:
+        return cluster.cluster_id()
+    except ExactlyOnceError as error:
+        return error
+    finally:
+        cluster.close()
 
 
 def brokers(cluster: Cluster) -> Iterator[Check]:

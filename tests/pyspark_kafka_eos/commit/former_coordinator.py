@@ -6,6 +6,8 @@ What needs an append it cannot do: it answers with a lost connection. Brokers 1 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -78,4 +80,39 @@ class FormerCoordinator:
         )  # fmt: skip
 
 
-__all__ = ["ALL", "FormerCoordinator"]
+class Hiccup:
+    """The present coordinators do not answer one question (of this API): its connection is lost, or they load."""
+
+    def __init__(
+        self, world: World, how: str, api: Any = m.DescribeTransactionsRequest, matches: Callable[[Any], bool] = bool
+    ) -> None:
+        self.fired = 0
+        self._how, self._api, self._matches, self._real = how, api, matches, world.kafka.answer
+        world.kafka.answer = self._answer  # type: ignore[method-assign]
+
+    def _answer(self, request: Any, node: object = NODE) -> Any:
+        mine = request.API_KEY == self._api.API_KEY and node != CUT_OFF
+        if not mine or self.fired or not self._matches(request):
+            return self._real(request, node)
+        self.fired = 1
+        if self._how == "lost":
+            return BrokerUnavailable("the connection was closed")
+        answer: Any = self._real(request, node)
+        for each in answer.groups if request.API_KEY == m.OffsetFetchRequest.API_KEY else answer.transaction_states:
+            each.error_code = int(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        return answer
+
+
+def silent(world: World, broker: int, *, times: int) -> None:
+    """This broker says so many times nothing of who coordinates."""
+    real, asked = world.kafka.answer, itertools.count(1)
+
+    def answer(request: Any, node: object = NODE) -> Any:
+        if node == broker and request.API_KEY == m.FindCoordinatorRequest.API_KEY and next(asked) <= times:
+            return BrokerUnavailable("no answer within the time allowed")
+        return real(request, node)
+
+    world.kafka.answer = answer  # type: ignore[method-assign]
+
+
+__all__ = ["ALL", "FormerCoordinator", "Hiccup", "silent"]

@@ -26,7 +26,7 @@ BREACHES = {
         ),
         Planted(
             "any broker's word moves a coordinator",
-            "pyspark_kafka_eos.client.every_broker:find_coordinators",
+            "pyspark_kafka_eos.client.every_broker:_most",
             "2 * votes > len(cluster.network.brokers())",
             "votes == 1",
         ),
@@ -99,8 +99,8 @@ BREACHES = {
         Planted(
             "a query begins where its group was",
             "pyspark_kafka_eos.spark.source.committed_start:committed_start",
-            "find_coordinators(offsets.cluster, CoordinatorKind.GROUP, [group])",
-            "pass",
+            "offsets.committed(group, partitions, sure=True)",
+            "offsets.committed(group, partitions)",
         ),
     ),
     "C12: Behind a fence": (
@@ -181,7 +181,7 @@ BREACHES = {
         Planted(
             "a view that is not as it should be is taken as it is",
             "pyspark_kafka_eos.client.requests.transactions:Transactions.describe",
-            "views |= self._views_of(doubted, budget)",
+            "views |= self._views_of(doubted, budget, sure=True)",
             "pass",
         ),
         Planted(
@@ -255,6 +255,83 @@ BREACHES = {
             "pyspark_kafka_eos.operations.leftovers:find_strangers",
             "if number in names), sure=True",
             "if number in names)",
+        ),
+    ),
+    "C16: Who coordinates is asked of most brokers": (
+        Planted(
+            "a sure answer is sure of the first try alone",
+            "pyspark_kafka_eos.client.requests.transactions:Transactions.describe",
+            "views = self._views_of(transactional_ids, budget, sure=sure)",
+            "views = self._views_of(transactional_ids, budget, sure=bool(require_coordinators(self.cluster, "
+            "CoordinatorKind.TRANSACTION, transactional_ids if sure else [])))",
+        ),
+        Planted(
+            "where nobody can tell, the coordinator that is known is believed",
+            "pyspark_kafka_eos.client.every_broker:require_coordinators",
+            "if unknown:",
+            "if False:",
+        ),
+        Planted(
+            "a fence that nobody can judge is believed",
+            "pyspark_kafka_eos.client.every_broker:is_replaced",
+            "raise _no_majority(cluster, kind, key)",
+            "return False",
+        ),
+        Planted(
+            "a query begins where the coordinator that is looked up again has its group",
+            "pyspark_kafka_eos.client.asking:ask_coordinator",
+            "if sure:",
+            "if False:",
+        ),
+        Planted(
+            "a former coordinator's word that an id is unknown ends a batch",
+            "pyspark_kafka_eos.client.asking:ask_coordinator",
+            "except (ProducerFenced, AbortableError) as error:",
+            "except ProducerFenced as error:",
+        ),
+    ),
+    "C16: What a log or a list lacks": (
+        Planted(
+            "a former leader's word that a decided slot has no end counts",
+            "pyspark_kafka_eos.commit.proof:prove",
+            "ask_every_broker(cluster, {where.topic for where in partitions_of(anew)})",
+            "pass",
+        ),
+        Planted(
+            "a former leader of the ledger says that a decision has no end",
+            "pyspark_kafka_eos.commit.decision:ask_decision",
+            "ledger.find_leaders()",
+            "pass",
+        ),
+        Planted(
+            "ids are listed by the brokers that one broker names",
+            "pyspark_kafka_eos.client.requests.admin:_brokers_by_most",
+            "answers = answers_of_all(cluster, [])",
+            "answers = answers_of_all(cluster, [])[:1] * len(cluster.network.brokers())",
+        ),
+        Planted(
+            "one broker's word that the ledger is not there counts",
+            "pyspark_kafka_eos.commit.ledger.topic:Ledger.prepare",
+            "if not topics_there(self.cluster, [self.topic]):",
+            "if any(each.error_code for each in self.cluster.call_any(self.cluster.metadata_request([self.topic])).topics):",
+        ),
+        Planted(
+            "a query without a position ends where one broker's leader ends",
+            "pyspark_kafka_eos.spark.source.source_partitions:SourcePartitions._partitions_of",
+            "ask_every_broker(self.offsets.cluster, names := sorted(set(topics)))",
+            "names = sorted(set(topics))",
+        ),
+        Planted(
+            "a pattern matches the topics that one broker names",
+            "pyspark_kafka_eos.spark.source.source_partitions:SourcePartitions._there",
+            "topic_names(of_all=first)",
+            "topic_names()",
+        ),
+        Planted(
+            "a pattern matches what a broker names that was cut off before it was deleted",
+            "pyspark_kafka_eos.spark.source.source_partitions:SourcePartitions._there",
+            "absence.topics_there(self.offsets.cluster, matched) if first else matched",
+            "matched",
         ),
     ),
     "C9: A topic that one broker lacks": (

@@ -32,7 +32,7 @@ from kafka_core.values import TopicPartition, by_topic
 from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
-from pyspark_kafka_eos.client.every_broker import ask_every_broker
+from pyspark_kafka_eos.client.every_broker import ask_every_broker, topics_of_all
 from pyspark_kafka_eos.client.single import only
 from pyspark_kafka_eos.client.wire.versions import Build
 from pyspark_kafka_eos.model import GroupOffset, committed
@@ -111,11 +111,13 @@ class Offsets:
                 found |= {TopicPartition(topic, number) for number in numbers if number < count}
         return found
 
-    def topic_names(self) -> list[str]:
-        """The names of all topics that this user may see, without Kafka's internal ones."""
+    def topic_names(self, *, of_all: bool = False) -> list[str]:
+        """The names of all topics that this user may see, without Kafka's internal ones. `of_all`: that any broker
+        names, also one that was cut off and names deleted ones.
+        """
         request = self.cluster.build(m.MetadataRequest, topics=None, allow_auto_topic_creation=False)
-        answer = self.cluster.call_any(request)
-        return sorted(topic.name for topic in answer.topics if not topic.is_internal)
+        answers = [self.cluster.call_any(request), *(topics_of_all(self.cluster) if of_all else ())]
+        return sorted({topic.name for answer in answers for topic in answer.topics if not topic.is_internal})
 
     def earliest(
         self, partitions: Iterable[TopicPartition], deadline_ms: float | None = None
@@ -162,10 +164,16 @@ class Offsets:
         return {where: None if each.offset < 0 else each.offset for where, each in found.items()}
 
     def committed(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, deadline_ms: float | None = None
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        deadline_ms: float | None = None,
+        *,
+        sure: bool = False,
     ) -> dict[TopicPartition, GroupOffset]:
         """The offsets that a consumer group has committed, of these partitions or of all; a partition without one is
-        left out. Waits for open transactions that commit offsets of the group, so the answer is stable."""
+        left out. Waits for open transactions that commit offsets of the group, so the answer is stable. `sure`: of the
+        coordinator that most brokers name; one that was replaced shows earlier offsets, or none."""
         budget = self.cluster.budget(deadline_ms)
         wanted = None if partitions is None else sorted(set(partitions))
         if wanted == []:
@@ -182,7 +190,7 @@ class Offsets:
                 {"group": group, "timeout_ms": budget.total_ms},
             )
 
-        return self._ask_group(group, wanted, judge, late, budget.left_ms)
+        return self._ask_group(group, wanted, judge, late, budget.left_ms, sure=sure)
 
     def unstable(self, group: str, deadline_ms: float | None = None) -> bool:
         """Whether a transaction that replaces committed offsets of the group lacks its end, or its marker there, now.
@@ -215,6 +223,8 @@ class Offsets:
         judge: Callable[[m.Message], _T | Again],
         late: Callable[[Again], _T],
         deadline_ms: float,
+        *,
+        sure: bool = False,
     ) -> _T:
         return ask_coordinator(
             self.cluster,
@@ -224,6 +234,7 @@ class Offsets:
             judge,
             deadline_ms=deadline_ms,
             late=late,
+            sure=sure,
         )
 
     def _committed_request(self, group: str, wanted: Sequence[TopicPartition] | None) -> Build:

@@ -26,7 +26,7 @@ from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import codes_of, decisive_code, error_of, no_answer
 from pyspark_kafka_eos.client.definite import Again, Budget, again_or_refuse, until_definite
-from pyspark_kafka_eos.client.every_broker import find_coordinators
+from pyspark_kafka_eos.client.every_broker import is_alone, require_coordinators
 from pyspark_kafka_eos.client.reading.group_offsets import committed_fields
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 from pyspark_kafka_eos.client.requests.fencing import fence_many
@@ -270,20 +270,21 @@ class Transactions:
         `expected`: whether a view is as it should be. Where one is not, the coordinator may have been replaced without
         noticing, so that view is of the one that most brokers name.
         """
-        if sure:
-            find_coordinators(self.cluster, CoordinatorKind.TRANSACTION, transactional_ids)
         budget = self.cluster.budget(deadline_ms)
-        views = self._views_of(transactional_ids, budget)
+        views = self._views_of(transactional_ids, budget, sure=sure)
         doubted = [name for name, view in views.items() if expected is not None and not expected(view)]
-        if find_coordinators(self.cluster, CoordinatorKind.TRANSACTION, doubted):
-            views |= self._views_of(doubted, budget)
+        if doubted and not is_alone(self.cluster):
+            views |= self._views_of(doubted, budget, sure=True)
         return views
 
-    def _views_of(self, transactional_ids: Sequence[str], budget: Budget) -> dict[str, TransactionView]:
+    def _views_of(self, transactional_ids: Sequence[str], budget: Budget, *, sure: bool) -> dict[str, TransactionView]:
         views: dict[str, TransactionView] = {}
         missing = list(dict.fromkeys(transactional_ids))
 
         def attempt() -> dict[str, TransactionView] | Again:
+            if sure:
+                # Each time: a coordinator that is looked up again is looked up at one broker.
+                require_coordinators(self.cluster, CoordinatorKind.TRANSACTION, missing)
             reason = self._describe_once(missing, views, budget) if missing else ""
             missing[:] = [each for each in missing if each not in views]
             return Again(reason) if missing else views

@@ -421,9 +421,9 @@ class Delivery:
                 self._refresh(where.topic)
         else:
             self._apply(where, seq.Rejected(base, name_of(code)))
-            held = self._held.get(token)
-            data, machine_time = (held.data, held.machine_time) if held is not None else (b"", False)
+            data, machine_time = (held.data, held.machine_time) if (held := self._held.get(token)) else (b"", False)
             refused = RefusedBatch.from_answer(where, partition, data, machine_time=machine_time)
+            self._refresh(where.topic)  # a leader that was cut off refuses by what a coordinator of its own time knows
             self._fail(refused.error(action, self.transactional_id))
 
     def _note_begin(self, where: TopicPartition, partition: m.Message) -> None:

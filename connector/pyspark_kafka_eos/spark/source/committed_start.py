@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from kafka_core.errors import OptionsError
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
-from pyspark_kafka_eos.client.every_broker import find_coordinators
+from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import EARLIEST, LATEST, LogMark, Offsets
 from pyspark_kafka_eos.model import GroupOffset
 from pyspark_kafka_eos.options import SourceOptions
@@ -34,9 +33,7 @@ def committed_start(offsets: Offsets, options: SourceOptions, partitions: Sequen
     """
     group = options.group_id
     assert group is not None, "startingOffsets=group needs kafka.group.id; the options were checked"
-    # A coordinator that was replaced shows earlier offsets, or none.
-    find_coordinators(offsets.cluster, CoordinatorKind.GROUP, [group])
-    committed = offsets.committed(group, partitions)
+    committed = offsets.committed(group, partitions, sure=True)
     found = Position(
         {where: at.offset for where, at in committed.items()},
         logs={

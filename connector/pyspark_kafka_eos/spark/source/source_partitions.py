@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from kafka_core.errors import BrokerUnavailable, OptionsError, UnknownTopic
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.absence import WITNESS_MS
 from pyspark_kafka_eos.client.reading.named_offsets import names_of
@@ -156,8 +157,10 @@ class SourcePartitions:
             return self._assigned(self.options.assign, first=first)
         if self._pattern is None:
             return self._partitions_of(self._not_gone(self.options.subscribe), first=first)
-        names = self._without_own({name for name in self.offsets.topic_names() if self._pattern.search(name)})
-        return self._partitions_of(names, first=first)
+        names = self.offsets.topic_names(of_all=first)
+        matched = {name for name in names if self._pattern.search(name)}
+        there = absence.topics_there(self.offsets.cluster, matched) if first else matched
+        return self._partitions_of(self._without_own(there), first=first)
 
     def _without_own(self, names: set[str]) -> set[str]:
         """The topics that a pattern matches, without those of this package: every micro-batch writes to them, so a
@@ -189,7 +192,10 @@ class SourcePartitions:
 
     def _partitions_of(self, topics: Iterable[str], *, first: bool) -> list[TopicPartition]:
         if first:
-            return self.offsets.partitions_of(topics)
+            # A broker that was cut off names fewer partitions, and leaders whose logs end earlier. Nothing is known yet
+            # that its answer would be too old for.
+            ask_every_broker(self.offsets.cluster, names := sorted(set(topics)))
+            return self.offsets.partitions_of(names)
         # `partitions` has its own wait between retries; the longer wait for a just created topic would add to
         # it.
         names, found = sorted(set(topics)), self.offsets.cluster
