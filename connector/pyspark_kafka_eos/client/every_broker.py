@@ -27,6 +27,11 @@ from pyspark_kafka_eos.client.wire.versions import Request
 _PATIENCE_MS = 2_000
 """How long one broker may take. Half fails a busy one; a broker that is down costs each round as much."""
 
+_MORE_PATIENCE_MS = 8_000
+"""How long where a majority is needed and could not be had in that time. Half may never have one of a cluster under
+load; double is waited behind two brokers that are silent, where nothing can be concluded.
+"""
+
 _FIRST_DOUBT_S = 1.0
 """How long a coordinator may ask for patience before the others are asked. Markers take milliseconds, a log that is
 loaded seconds. With half, a busy cluster is asked for nothing; double is waited behind a broker that was cut off.
@@ -74,14 +79,16 @@ def require_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable
     if is_alone(cluster) or not wanted:
         return
     request = _request(cluster, kind, wanted)
-    answers = _of_all(cluster, request)
-    found = _most(cluster, kind, wanted, answers)
-    refused = {each.key for answer in answers for each in answer.coordinators if each.error_code in _REFUSED}
-    unknown = wanted - found.keys() - refused
-    if unknown:
+    for patience_ms in (_PATIENCE_MS, _MORE_PATIENCE_MS):
+        answers = _of_all(cluster, request, patience_ms)
+        found = _most(cluster, kind, wanted, answers)
+        refused = {each.key for answer in answers for each in answer.coordinators if each.error_code in _REFUSED}
+        unknown = wanted - found.keys() - refused
+        if not unknown:
+            return
         # A broker that was replaced is counted until the list says so.
         cluster.network.refresh_brokers()
-        raise _no_majority(cluster, kind, min(unknown))
+    raise _no_majority(cluster, kind, min(unknown))
 
 
 def _no_majority(cluster: Cluster, kind: CoordinatorKind, key: str) -> BrokerUnavailable:
@@ -151,6 +158,6 @@ class Doubt:
         self._due_s = runtime.monotonic() + self._wait_s
 
 
-def _of_all(cluster: Cluster, request: Request) -> list[m.Message]:
-    answers = cluster.network.call_many([(node, request) for node in cluster.network.brokers()], _PATIENCE_MS)
+def _of_all(cluster: Cluster, request: Request, patience_ms: int = _PATIENCE_MS) -> list[m.Message]:
+    answers = cluster.network.call_many([(node, request) for node in cluster.network.brokers()], patience_ms)
     return [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]

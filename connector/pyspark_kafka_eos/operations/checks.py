@@ -11,7 +11,9 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 
+from kafka_core import runtime
 from kafka_core.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -134,8 +136,8 @@ def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
 
 
 def addresses(client: ClientSettings) -> Iterator[Check]:
-    """Whether all addresses of kafka.bootstrap.servers answer, for one cluster. A client connects to any of them, and stays
-    with the cluster that it has found there; nobody else notices an address of another one before a run writes to it.
+    """Whether all addresses of kafka.bootstrap.servers answer, for one cluster. A client connects to any of them, and
+    stays with the cluster that it has found there; nobody else notices one of another before a run writes to it.
     """
     servers = client.bootstrap_servers[:_AT_MOST]
     with runtime.workers(len(servers)) as beside:

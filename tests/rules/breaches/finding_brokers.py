@@ -266,6 +266,12 @@ BREACHES = {
             "CoordinatorKind.TRANSACTION, transactional_ids if sure else [])))",
         ),
         Planted(
+            "a second word is sure of its first try alone",
+            "pyspark_kafka_eos.client.requests.transactions:Transactions.describe",
+            "views |= self._views_of(doubted, budget, sure=True)",
+            "views |= self._views_of(doubted, budget, sure=bool(require_coordinators(self.cluster, CoordinatorKind.TRANSACTION, doubted)))",
+        ),
+        Planted(
             "where nobody can tell, the coordinator that is known is believed",
             "pyspark_kafka_eos.client.every_broker:require_coordinators",
             "if unknown:",
