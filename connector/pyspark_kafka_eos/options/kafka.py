@@ -103,7 +103,10 @@ _CLIENT = ClientSettings(bootstrap_servers=())
 
 BOTH: dict[str, Row] = {
     "bootstrap.servers": Use(
-        "bootstrap_servers", SERVERS, "required", "brokers to connect to first, host:port separated by commas"
+        "bootstrap_servers",
+        SERVERS,
+        "required",
+        "brokers to connect to first, host:port separated by commas; all of one cluster, which `kafka-eos doctor` checks",
     ),
     "client.id": Use("client_id", TEXT, _CLIENT.client_id, "name of this client in the brokers' logs and quotas"),
     "request.timeout.ms": Use(

@@ -274,8 +274,8 @@ BREACHES = {
         Planted(
             "where nobody can tell, the coordinator that is known is believed",
             "pyspark_kafka_eos.client.every_broker:require_coordinators",
-            "if unknown:",
-            "if False:",
+            "if not unknown:",
+            "if True:",
         ),
         Planted(
             "a fence that nobody can judge is believed",
