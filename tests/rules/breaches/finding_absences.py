@@ -61,8 +61,8 @@ BREACHES = {
     ),
     LEDGER: (
         Planted(
-            "a run reads the ledger from the leader that the first broker names", "pyspark_kafka_eos.client.reading.absence:topics_there",
-            "ask_every_broker(cluster, names)", "",
+            "a run reads the ledger from the leader that the first broker names", "pyspark_kafka_eos.commit.ledger.topic:Ledger.prepare",
+            "self.find_leaders()", "",
         ),
         Planted(
             "an abort by hand reads the ledger from the leader that the first broker names", f"{ENDING}:take_over",

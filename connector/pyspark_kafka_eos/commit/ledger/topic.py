@@ -16,12 +16,11 @@ import logging
 from collections.abc import Iterable
 
 from kafka_core import runtime
-from kafka_core.errors import BrokerUnavailable, LedgerUnreadable, OptionsError
+from kafka_core.errors import BrokerUnavailable, LedgerUnreadable, OptionsError, UnknownTopic
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.every_broker import ask_every_broker
-from pyspark_kafka_eos.client.reading.absence import topics_there
 from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.client.requests.own_topics import MARK
 from pyspark_kafka_eos.client.writing.appending import append_record, lone_batch, one_record
@@ -112,8 +111,11 @@ class Ledger:
         """Make sure that the topic exists and is compacted; create it where it is missing. Afterwards its newest
         leaders are known: one that was cut off from the cluster would have an older decision, or none.
         """
-        # By all brokers: one that has just started, or was cut off, lacks topics that are there.
-        if not topics_there(self.cluster, [self.topic]):
+        # One broker that has just started, or was cut off, lacks topics that are there.
+        self.find_leaders()
+        try:
+            self.cluster.topic(self.topic, new_topic_ms=0)
+        except UnknownTopic:
             settings = SETTINGS | self._durability()
             admin.ensure_topic(self.cluster, self.topic, partitions=PARTITIONS, settings=settings, wait_ms=_WAIT_MS)
         found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy", "max.message.bytes"])
