@@ -167,6 +167,14 @@ def test_the_fixture_is_there_by_itself(embedded_kafka: EmbeddedKafka) -> None:
     commit_one(transactional(embedded_kafka, f"id-{time.time_ns()}"))
 
 
+def test_a_partition_that_is_not_there_has_no_leader_to_name(embedded_kafka_cluster: EmbeddedKafka) -> None:
+    commit_one(transactional(embedded_kafka_cluster, f"id-{time.time_ns()}"))
+    with pytest.raises(OptionsError, match="there is no topic nope"):
+        embedded_kafka_cluster.leader_of("nope", 0)
+    with pytest.raises(OptionsError, match=r"there is no partition __transaction_state-10000; the topic has \d+"):
+        embedded_kafka_cluster.leader_of("__transaction_state", 10_000)
+
+
 def test_a_broker_that_is_not_there_is_named_with_those_that_are() -> None:
     with EmbeddedKafka(brokers=3) as cluster:
         for wrong in (

@@ -56,7 +56,7 @@ class Control:
             "clear-faults": lambda _: shared.faults.clear(),
             "elect": self._elect,
             "brokers": lambda _: {each.node_id: each.life.state.value for each in shared.brokers},
-            "leader": lambda asked: shared.leaders.leader(_where(asked)),
+            "leader": lambda asked: shared.leaders.leader(self._made(_where(asked))),
             "coordinator": lambda asked: shared.leaders.leader(self._coordinated(asked)),
             "move-coordinator": lambda asked: self._moved(self._coordinated(asked)),
             "move-leaders": lambda asked: shared.controller.scatter(asked["topic"], random.Random(asked["seed"])),
@@ -132,6 +132,14 @@ class Control:
         if broker not in ids:
             raise ValueError(f"there is no broker {broker}; there are {', '.join(map(str, ids))}")
         return broker
+
+    def _made(self, where: TopicPartition) -> TopicPartition:
+        found = self._shared.topics.get(where.topic)
+        if found is None:
+            raise ValueError(f"there is no topic {where.topic}")
+        if not 0 <= where.partition < found.partitions:
+            raise ValueError(f"there is no partition {where}; the topic has {found.partitions}")
+        return where
 
     def _elect(self, asked: dict[str, Any]) -> int:
         return self._shared.controller.elect(_where(asked), asked.get("leader"), asked["lost_from"])
