@@ -84,7 +84,7 @@ def test_every_command_takes_the_file_of_a_job_that_only_reads(
     doctor = found["doctor"].document
     assert (found["doctor"].code, doctor["pipeline"]) == (0, None)
     assert {"brokers", "source"} <= {each["name"] for each in doctor["checks"]}
-    assert {each["name"] for each in doctor["checks"]} <= {"brokers", "versions", "source"}
+    assert {each["name"] for each in doctor["checks"]} <= {"addresses", "brokers", "versions", "source"}
     # It writes nothing, so these show what is there of all pipelines.
     assert "pipelines" in found["ledger"].document
     assert "batches" in found["verify"].document
