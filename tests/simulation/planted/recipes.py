@@ -269,12 +269,12 @@ KILL = strike("kill driver")
 LEDGER = DEFAULT_LEDGER_TOPIC
 
 
-def at_a_step(victim: str) -> Faults:
-    """At a step that the seed gives, spread over one batch."""
+def at_a_step(victim: str, steps: int = 600) -> Faults:
+    """At a step that the seed gives, spread over the first so many."""
 
     def schedule(scene: Scene) -> None:
         world = scene.world
-        last = world.steps + 3 + 37 * world.seed % 600
+        last = world.steps + 3 + 37 * world.seed % steps
 
         def look() -> None:
             if world.steps >= last:
@@ -306,7 +306,7 @@ RECIPES: Mapping[str, Faults] = {
     "none": no_faults,
     "storm": storm,
     "driver killed at a step": at_a_step("kill driver"),
-    "executor killed at a step": at_a_step("kill executor"),
+    "executor killed at a step": at_a_step("kill executor", 1_000),
     "broker killed at a step": at_a_step("kill broker"),
     "zombie at a step": at_a_step("zombie"),
     "reset at a step": at_a_step("reset"),
