@@ -23,7 +23,7 @@ from tests.pyspark_kafka_eos.commit.start.test_first_start import run_of, write
 OFFSETS = '{"source":{"0":42}}'
 GIVING_UP = {"adopt.checkpoint": "true", "adopt.without.batch": "7"}
 STARTED = Counter(
-    Metadata=7,
+    Metadata=6,
     ListOffsets=6,
     FindCoordinator=3,
     DescribeConfigs=2,
