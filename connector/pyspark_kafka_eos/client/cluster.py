@@ -417,7 +417,6 @@ class Cluster:
             settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
             if leaders:
                 self._topics[topic.name] = info
-                self.lacked_until_s.pop(topic.name, None)
         return settled
 
     # ---- coordinators
@@ -433,7 +432,7 @@ class Cluster:
 
         def attempt() -> Again | None:
             last = Again("the answer lacks it")
-            request = self._coordinator_request(kind, missing)
+            request = self.coordinator_request(kind, missing)
             left = {self._left[kind, key] for key in missing if (kind, key) in self._left}
             for found in self.call_any(request, budget.left_ms, left).coordinators:
                 again = again_or_refuse(
@@ -472,7 +471,7 @@ class Cluster:
         """Those of the keys that have another coordinator than the one that was asked and hangs, by a broker that
         answers at once: key -> broker id. They are found there from now on.
         """
-        answer = self._others.ask(self._coordinator_request(kind, sorted(asked)), set(asked.values()))
+        answer = self._others.ask(self.coordinator_request(kind, sorted(asked)), set(asked.values()))
         moved: dict[str, int] = {}
         for found in answer.coordinators if answer is not None else ():
             if found.error_code == Code.NONE and found.key in asked and found.node_id != asked[found.key]:
@@ -480,7 +479,7 @@ class Cluster:
                 moved[found.key] = found.node_id
         return moved
 
-    def _coordinator_request(self, kind: CoordinatorKind, keys: Sequence[str]) -> Build:
+    def coordinator_request(self, kind: CoordinatorKind, keys: Sequence[str]) -> Build:
         return self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=list(keys))
 
     def coordinator(self, kind: CoordinatorKind, key: str, timeout_ms: float | None = None) -> Node:

@@ -50,7 +50,7 @@ def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
 
 def answers_of_all(cluster: Cluster, topics: Iterable[str]) -> list[m.Message]:
     """What each broker that answers in time says of these topics."""
-    return _of_all(cluster, cluster.metadata_request(sorted(set(topics))))
+    return answers_to(cluster, cluster.metadata_request(sorted(set(topics))))
 
 
 def is_replaced(cluster: Cluster, kind: CoordinatorKind, key: str, asked: int) -> bool:
@@ -78,9 +78,9 @@ def require_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable
     wanted = set(keys)
     if is_alone(cluster) or not wanted:
         return
-    request = _request(cluster, kind, wanted)
+    request = cluster.coordinator_request(kind, sorted(wanted))
     for patience_ms in (_PATIENCE_MS, _MORE_PATIENCE_MS):
-        answers = _of_all(cluster, request, patience_ms)
+        answers = answers_to(cluster, request, patience_ms)
         found = _most(cluster, kind, wanted, answers)
         refused = {each.key for answer in answers for each in answer.coordinators if each.error_code in _REFUSED}
         unknown = wanted - found.keys() - refused
@@ -100,9 +100,16 @@ def _no_majority(cluster: Cluster, kind: CoordinatorKind, key: str) -> BrokerUna
     )
 
 
-def topics_of_all(cluster: Cluster) -> list[m.Message]:
-    """What each broker that answers in time says of all topics that this user may see."""
-    return _of_all(cluster, cluster.build(m.MetadataRequest, topics=None, allow_auto_topic_creation=False))
+def brokers_by_most(cluster: Cluster) -> list[int]:
+    """The brokers that most of those that answer name. One that was cut off goes on to name those of its time, without
+    one that started since. BrokerUnavailable where no majority answers now: it may be asked again.
+    """
+    answers = answers_of_all(cluster, [])
+    if 2 * len(answers) <= len(cluster.network.brokers()):
+        cluster.network.refresh_brokers()
+        raise BrokerUnavailable("less than half of the brokers say which brokers there are")
+    named = Counter(broker.node_id for answer in answers for broker in answer.brokers)
+    return sorted(broker for broker, votes in named.items() if 2 * votes > len(answers))
 
 
 def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int]:
@@ -110,16 +117,12 @@ def find_coordinators(cluster: Cluster, kind: CoordinatorKind, keys: Iterable[st
     found there from now on. Empty where the cluster has one broker, which nobody can contradict.
 
     A coordinator that was cut off goes on to tell of ids and of groups what it knew then, so who concludes from that
-    asks for the coordinator by this first.
+    asks by `require_coordinators`.
     """
     wanted = set(keys)
     if is_alone(cluster) or not wanted:
         return {}
-    return _most(cluster, kind, wanted, _of_all(cluster, _request(cluster, kind, wanted)))
-
-
-def _request(cluster: Cluster, kind: CoordinatorKind, keys: Collection[str]) -> Request:
-    return cluster.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=sorted(keys))
+    return _most(cluster, kind, wanted, answers_to(cluster, cluster.coordinator_request(kind, sorted(wanted))))
 
 
 def _most(
@@ -158,6 +161,7 @@ class Doubt:
         self._due_s = runtime.monotonic() + self._wait_s
 
 
-def _of_all(cluster: Cluster, request: Request, patience_ms: int = _PATIENCE_MS) -> list[m.Message]:
+def answers_to(cluster: Cluster, request: Request, patience_ms: int = _PATIENCE_MS) -> list[m.Message]:
+    """The answer of each broker that gives one in time."""
     answers = cluster.network.call_many([(node, request) for node in cluster.network.brokers()], patience_ms)
     return [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from kafka_core.errors import BrokerUnavailable
@@ -16,11 +17,45 @@ from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
-from tests.pyspark_kafka_eos.commit.fakes import World
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from tests.pyspark_kafka_eos.commit.fakes import GROUP, LEDGER, PIPELINE, World, decision_of
 from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, NODE
 
 ALL = [CUT_OFF, NODE, 3]
 """The broker that was cut off is asked first."""
+
+SERVERS = {"kafka.bootstrap.servers": "memory:1"}
+OPTIONS = SinkOptions.parse(
+    {**SERVERS, "pipeline": PIPELINE, "topic": "out", "ledger.topic": LEDGER, "offsets.group": GROUP}
+)
+
+
+def committed(world: World, batch_id: int) -> Seal:
+    """A batch of one slot, decided and ended."""
+    seal = world.slot(0, {0: 2})
+    world.decide(decision_of([seal], batch_id=batch_id))
+    world.end(seal, commit=True)
+    return seal
+
+
+def started(world: World, batch_id: int) -> PerTask:
+    """A new run, which finds nothing of the batch."""
+    run = PerTask(Run(world.cluster, OPTIONS, "query"))
+    assert run.start(batch_id) is None
+    return run
+
+
+def former_leader_of_the_ledger(world: World) -> None:
+    """From now on the ledger has a new leader, and the client goes on to ask the one that it replaced."""
+    world.kafka.cut_off(world.where)
+    topic = world.cluster._topics[LEDGER]
+    leaders, epochs = list(topic.leaders), list(topic.epochs)
+    leaders[world.where.partition], epochs[world.where.partition] = CUT_OFF, 0
+    world.cluster._topics[LEDGER] = replace(topic, leaders=tuple(leaders), epochs=tuple(epochs))
+
 
 _APPENDS = frozenset(
     each.API_KEY
@@ -115,4 +150,22 @@ def silent(world: World, broker: int, *, times: int) -> None:
     world.kafka.answer = answer  # type: ignore[method-assign]
 
 
-__all__ = ["ALL", "FormerCoordinator", "Hiccup", "silent"]
+def after_batch_0(world: World, knew: str) -> FormerCoordinator:
+    """Batch 0 is committed, and the former coordinator knew "nothing" or something of it."""
+    former = FormerCoordinator(world) if knew == "nothing" else None
+    committed(world, 0)
+    return former or FormerCoordinator(world)
+
+
+__all__ = [
+    "ALL",
+    "OPTIONS",
+    "SERVERS",
+    "FormerCoordinator",
+    "Hiccup",
+    "after_batch_0",
+    "committed",
+    "former_leader_of_the_ledger",
+    "silent",
+    "started",
+]

@@ -6,7 +6,6 @@ One broker of three is cut off from the controller. It goes on to name itself, a
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,34 +24,24 @@ from pyspark_kafka_eos.commit.proof import prove
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations import decision_checks, ending, standing
-from pyspark_kafka_eos.options import SinkOptions, SourceOptions
+from pyspark_kafka_eos.options import SourceOptions
 from pyspark_kafka_eos.spark.source.committed_start import committed_start
-from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of
-from tests.pyspark_kafka_eos.commit.former_coordinator import ALL, FormerCoordinator
-from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, OFFSETS, Fault
-
-SERVERS = {"kafka.bootstrap.servers": "memory:1"}
-OPTIONS = SinkOptions.parse(
-    {**SERVERS, "pipeline": PIPELINE, "topic": "out", "ledger.topic": LEDGER, "offsets.group": GROUP}
+from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, World, decision_of
+from tests.pyspark_kafka_eos.commit.former_coordinator import (
+    ALL,
+    OPTIONS,
+    SERVERS,
+    FormerCoordinator,
+    committed,
+    former_leader_of_the_ledger,
+    started,
 )
+from tests.pyspark_kafka_eos.commit.node_kafka import OFFSETS, Fault
 
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "broker_settings", lambda *_, **__: {})
-
-
-def committed(world: World, batch_id: int) -> Seal:
-    seal = world.slot(0, {0: 2})
-    world.decide(decision_of([seal], batch_id=batch_id))
-    world.end(seal, commit=True)
-    return seal
-
-
-def start(world: World, batch_id: int) -> PerTask:
-    run = PerTask(Run(world.cluster, OPTIONS, "query"))
-    assert run.start(batch_id) is None
-    return run
 
 
 def process(world: World, run: PerTask, batch_id: int) -> Any:
@@ -71,7 +60,7 @@ def test_an_earlier_commit_that_a_former_coordinator_shows_is_no_decision_that_t
     committed(world, 1)
     world.fresh_process()
 
-    start(world, 2)
+    started(world, 2)
 
     assert former.told
 
@@ -91,7 +80,7 @@ def test_a_batch_that_is_decided_while_the_successor_is_asked_is_none_either(wor
         matches=lambda request: former.told > 0 and f"{PIPELINE}:0" in request.transactional_ids,
     )
 
-    start(world, 3)
+    started(world, 3)
 
     assert decided.fired == 1
 
@@ -210,7 +199,7 @@ def deciding(world: World) -> Fault:
     """An older run has batch 1 sealed. The next start's fence comes behind its decision, and between that start's first
     look and its fence the ledger's leader was replaced without noticing.
     """
-    older = start(world, 0)
+    older = started(world, 0)
     assert process(world, older, 0) is not None
     older.plan(1)
     seal = world.slot(0, {0: 2})
@@ -219,11 +208,7 @@ def deciding(world: World) -> Fault:
     world.kafka.brokers = list(ALL)
 
     def decide() -> None:
-        world.kafka.cut_off(world.where)
-        topic = world.cluster._topics[LEDGER]
-        leaders, epochs = list(topic.leaders), list(topic.epochs)
-        leaders[world.where.partition], epochs[world.where.partition] = CUT_OFF, 0
-        world.cluster._topics[LEDGER] = replace(topic, leaders=tuple(leaders), epochs=tuple(epochs))
+        former_leader_of_the_ledger(world)
         put_decision(run.producer, run.ledger, run.decision(1, [seal], ()), GROUP, {})
         run.producer.commit()
         assert seal.identity is not None

@@ -6,7 +6,6 @@ client asks it, as one does that found it before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,35 +16,29 @@ from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.open_parts import states_of
-from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
 from pyspark_kafka_eos.commit.whole_batch.merging import is_as_sealed
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations.leftovers import find_leftovers, find_strangers
-from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot import writer
 from tests.pyspark_kafka_eos.commit.fakes import (
     DRIVER,
-    GROUP,
-    LEDGER,
     OUTPUT,
     PIPELINE,
     World,
     decision_of,
     send,
 )
-from tests.pyspark_kafka_eos.commit.former_coordinator import ALL, FormerCoordinator
-
-OPTIONS = SinkOptions.parse(
-    {
-        "kafka.bootstrap.servers": "memory:1",
-        "pipeline": PIPELINE,
-        "topic": "out",
-        "ledger.topic": LEDGER,
-        "offsets.group": GROUP,
-    }
+from tests.pyspark_kafka_eos.commit.former_coordinator import (
+    ALL,
+    OPTIONS,
+    FormerCoordinator,
+    after_batch_0,
+    committed,
+    started,
 )
+
 SLOT = f"{PIPELINE}:0"
 
 
@@ -54,29 +47,12 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "broker_settings", lambda *_, **__: {})
 
 
-def committed(world: World, batch_id: int) -> Seal:
-    seal = world.slot(0, {0: 2})
-    world.decide(decision_of([seal], batch_id=batch_id))
-    world.end(seal, commit=True)
-    return seal
-
-
-def started(world: World, batch_id: int) -> PerTask:
-    run = PerTask(Run(world.cluster, OPTIONS, "query"))
-    assert run.start(batch_id) is None
-    return run
-
-
 # ---- a run at work
 
 
 @pytest.mark.parametrize("knew", ["the batch before", "nothing"])
 def test_a_batch_is_decided_at_its_first_try_whatever_it_tells_of_the_slots(world: World, knew: str) -> None:
-    if knew == "nothing":
-        former = FormerCoordinator(world)
-    committed(world, 0)
-    if knew == "the batch before":
-        former = FormerCoordinator(world)
+    former = after_batch_0(world, knew)
     run = started(world, 1)
 
     def write(_only: Any) -> list[Seal]:
@@ -104,11 +80,7 @@ def test_a_batch_in_one_transaction_is_as_it_was_sealed(world: World) -> None:
 
 @pytest.mark.parametrize("knew", ["the run before", "nothing"])
 def test_a_run_goes_on_to_own_its_pipeline(world: World, knew: str) -> None:
-    if knew == "nothing":
-        former = FormerCoordinator(world)
-    committed(world, 0)
-    if knew == "the run before":
-        former = FormerCoordinator(world)
+    former = after_batch_0(world, knew)
     run = started(world, 1).run
     mine = run.producer.identity
     former.is_asked_by(world.cluster)
@@ -157,20 +129,14 @@ def test_a_mending_that_was_begun_is_finished(world: World) -> None:
     assert world.kafka.ids()[SLOT].state is TransactionState.COMPLETE_COMMIT
 
 
-def late(world: World) -> Callable[[], None]:
-    """The marker of the driver's last decision comes with what is returned."""
-    world.kafka.forget_marker(world.where, late=True)
-    return world.kafka.release_markers
-
-
 def test_a_marker_that_is_late_is_not_missing_where_it_shows_the_commit_before(world: World) -> None:
     committed(world, 0)
     former = FormerCoordinator(world)
-    release = late(world)
+    world.kafka.forget_marker(world.where, late=True)
     driver = world.decide(decision_of([world.slot(0)], batch_id=1))
     former.is_asked_by(world.cluster)
     states = states_of(world.cluster, [world.where])
-    world.kafka.at_pause(release)
+    world.kafka.at_pause(world.kafka.release_markers)
 
     assert not world.mender.misses_marker(DRIVER, driver.identity.producer_id, states)
 

@@ -7,7 +7,6 @@ question has to be asked again. A fresh adversary of issue 39 has played most of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,11 +31,19 @@ from pyspark_kafka_eos.options import SourceOptions
 from pyspark_kafka_eos.spark.source.committed_start import committed_start
 from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of
-from tests.pyspark_kafka_eos.commit.former_coordinator import ALL, FormerCoordinator, Hiccup, silent
+from tests.pyspark_kafka_eos.commit.former_coordinator import (
+    ALL,
+    SERVERS,
+    FormerCoordinator,
+    Hiccup,
+    committed,
+    former_leader_of_the_ledger,
+    silent,
+    started,
+)
 from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, NODE
-from tests.pyspark_kafka_eos.commit.test_former_coordinator import SERVERS
-from tests.pyspark_kafka_eos.commit.test_former_coordinator_at_work import SLOT, committed, started
 
+SLOT = f"{PIPELINE}:0"
 HOW = pytest.mark.parametrize("how", ["lost", "loading"])
 
 
@@ -225,11 +232,7 @@ def test_a_decision_that_timed_out_is_repeated_where_the_ledgers_former_leader_l
     world.kafka.brokers = list(ALL)
 
     def time_out() -> None:
-        world.kafka.cut_off(world.where)
-        topic = world.cluster._topics[LEDGER]
-        leaders, epochs = list(topic.leaders), list(topic.epochs)
-        leaders[world.where.partition], epochs[world.where.partition] = CUT_OFF, 0
-        world.cluster._topics[LEDGER] = replace(topic, leaders=tuple(leaders), epochs=tuple(epochs))
+        former_leader_of_the_ledger(world)
         world.kafka.advance(70_000)
 
     timed_out = world.kafka.fault("EndTxn", time_out, matches=lambda request: request.transactional_id == DRIVER)

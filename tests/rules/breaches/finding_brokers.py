@@ -311,7 +311,7 @@ BREACHES = {
         ),
         Planted(
             "ids are listed by the brokers that one broker names",
-            "pyspark_kafka_eos.client.requests.admin:_brokers_by_most",
+            "pyspark_kafka_eos.client.every_broker:brokers_by_most",
             "answers = answers_of_all(cluster, [])",
             "answers = answers_of_all(cluster, [])[:1] * len(cluster.network.brokers())",
         ),

@@ -32,7 +32,7 @@ from kafka_core.values import TopicPartition, by_topic
 from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
-from pyspark_kafka_eos.client.every_broker import ask_every_broker, topics_of_all
+from pyspark_kafka_eos.client.every_broker import answers_to, ask_every_broker
 from pyspark_kafka_eos.client.single import only
 from pyspark_kafka_eos.client.wire.versions import Build
 from pyspark_kafka_eos.model import GroupOffset, committed
@@ -116,7 +116,7 @@ class Offsets:
         names, also one that was cut off and names deleted ones.
         """
         request = self.cluster.build(m.MetadataRequest, topics=None, allow_auto_topic_creation=False)
-        answers = [self.cluster.call_any(request), *(topics_of_all(self.cluster) if of_all else ())]
+        answers = [self.cluster.call_any(request), *(answers_to(self.cluster, request) if of_all else ())]
         return sorted({topic.name for answer in answers for topic in answer.topics if not topic.is_internal})
 
     def earliest(

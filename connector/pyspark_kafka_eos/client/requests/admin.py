@@ -9,7 +9,6 @@ then.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -32,7 +31,7 @@ from pyspark_kafka_eos.client.definite import (
     again_or_refuse,
     until_definite,
 )
-from pyspark_kafka_eos.client.every_broker import answers_of_all
+from pyspark_kafka_eos.client.every_broker import brokers_by_most
 from pyspark_kafka_eos.client.reading.offsets import refusal
 from pyspark_kafka_eos.client.requests.topics import NewTopic, creation_request
 from pyspark_kafka_eos.client.single import only
@@ -249,18 +248,6 @@ def create_topic(
     return until_definite(attempt, deadline_ms=budget.left_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
-def _brokers_by_most(cluster: Cluster) -> list[int] | None:
-    """The brokers that most of those that answer name; None where no majority answers. One that was cut off goes on to
-    name those of its time, without one that started since.
-    """
-    answers = answers_of_all(cluster, [])
-    if 2 * len(answers) <= len(cluster.network.brokers()):
-        cluster.network.refresh_brokers()
-        return None
-    named = Counter(broker.node_id for answer in answers for broker in answer.brokers)
-    return sorted(broker for broker, votes in named.items() if 2 * votes > len(answers))
-
-
 def list_transactions(
     cluster: Cluster, states: Sequence[str] = (), pattern: str | None = None, timeout_ms: float | None = None
 ) -> dict[str, int]:
@@ -287,9 +274,7 @@ def list_transactions(
         return lambda _, code: refusal(m.ListTransactionsRequest, code, f"broker {broker}", right)
 
     def attempt() -> dict[str, int] | Again:
-        brokers = _brokers_by_most(cluster)
-        if brokers is None:
-            return Again("less than half of the brokers say which brokers there are")
+        brokers = brokers_by_most(cluster)
         calls = [(broker, request) for broker in brokers]
         answers = cluster.call_many(calls, budget, elsewhere=elsewhere.among_brokers(cluster, brokers))
         listed: dict[str, int] = {}

@@ -145,12 +145,12 @@ def mismatch(
     ask), `starts` where their logs begin.
     """
     sealed = partitions_of([seal])
-    if not is_as_sealed(seal, view) and not view.is_open_under(seal.identity):
-        return (
-            no_longer_open("the batch's transaction", seal.identity, view, "another write"),
-            {"state": view.state},
-        )
     if not is_as_sealed(seal, view):
+        if not view.is_open_under(seal.identity):
+            return (
+                no_longer_open("the batch's transaction", seal.identity, view, "another write"),
+                {"state": view.state},
+            )
         where = min(view.partitions ^ sealed)
         why = (
             "the coordinator does not have it in the batch's transaction, whose end would not reach it"
